@@ -13,19 +13,20 @@ __all__ = ["load_translator", "read_state_dict"]
 def load_translator(path: str, data: str | None = None, **overrides: Any) -> Any:
     """Load a model to translate: ``load_translator("model.safetensors").translate("The device is not available")``.
 
-    An export with dictionaries and subword model needs no ``data``, and translates text. With ``data`` a sentence is dictionary
-    tokens separated by spaces, unless fairseq's options name a tokenizer or a subword model.
+    Without ``data``, the model translates plain text. This needs an export that contains dictionaries and a subword model. With
+    ``data``, a sentence must be given as dictionary tokens separated by spaces, unless fairseq's options name a tokenizer or a
+    subword model.
 
     Args:
-        path: export or checkpoint. Like ``data``, relative to the current folder.
-        data: folder of the dictionaries.
-        overrides: options of the model by name, and with ``data`` options of fairseq, such as ``bpe="sentencepiece"``.
+        path: path of an export or a checkpoint. Both paths may be relative to the current folder.
+        data: path of the folder with the dictionaries.
+        overrides: values of the model's options by name. With ``data`` also fairseq's options, such as ``bpe="sentencepiece"``.
 
     Returns:
-        fairseq's ``GeneratorHubInterface``; without ``data`` a ``Translator``, which is a subclass.
+        fairseq's ``GeneratorHubInterface``; without ``data`` its subclass ``Translator``.
 
     Raises:
-        InputError: file or folder are missing or not usable, or the dictionaries are not those of the model.
+        InputError: the file or the folder is missing or not usable, or the dictionaries differ from the model's.
     """
     import os
     from pathlib import Path
@@ -43,7 +44,7 @@ def load_translator(path: str, data: str | None = None, **overrides: Any) -> Any
         return open_translator(str(file), **overrides)
     folder = Path(data).absolute()
     if not folder.is_dir():
-        raise InputError(f"data {folder}: no such folder; it must contain the dictionaries of the model")
+        raise InputError(f"data {folder}: no such folder; name the folder with the dictionaries of the model")
     if os.pathsep in str(folder):
         raise InputError(
             f"data {folder}: fairseq splits the name at {os.pathsep!r} into two folders; rename the folder"
@@ -51,7 +52,7 @@ def load_translator(path: str, data: str | None = None, **overrides: Any) -> Any
     try:
         found = hub_utils.from_pretrained(str(file.parent), _OneFile(file.name), str(folder), **overrides)
     except Exception as error:
-        # fairseq raises a plain Exception if the names of the files have no languages.
+        # fairseq raises a plain Exception if it cannot infer the languages from the names of the files.
         if type(error) is not Exception and not isinstance(error, FileNotFoundError):
             raise
         raise InputError(f"data {folder}: does not contain the dictionaries of the model ({error})") from error
@@ -59,7 +60,7 @@ def load_translator(path: str, data: str | None = None, **overrides: Any) -> Any
 
 
 class _OneFile(str):
-    """The name of a single file. fairseq would split it at colons."""
+    """Name of a single file. It overrides ``split``, because fairseq would split the name at colons."""
 
     def split(self, *_: Any) -> list[str]:
         return [self]

@@ -1,6 +1,6 @@
 """Remove paths, hosts and project names from the configuration and the SentencePiece model of an export.
 
-An export is made to be given away. fairseq's checkpoints keep these names.
+Exports are made to be published. fairseq's checkpoints contain these names.
 """
 
 import dataclasses
@@ -15,15 +15,16 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 
 LEFT_OUT = "left-out"
-# Options with a path, a host or a name, even without a slash.
+# Names of options that contain a path, a host or a project name, even if the value has no slash.
 _KEY = re.compile(
     r".*(_path|_dir|_file|_logdir|_codes|_project|_repo|_run_hash|_model|_init_method|_from|_vocab|_merges|_json"
     r"|(?<!pipeline)_checkpoint)|data|path"
 )
 _PATH = re.compile(r"[/~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]|\w+://")
-# In all other groups any text with a slash is a path.
+# Groups of options from which the model is built. In all other groups, any text with a slash counts as a path.
 _BUILT_FROM = ("model",)
-# Fields of SentencePiece's TrainerSpec: input, model_prefix, seed_sentencepieces_file; and of NormalizerSpec: normalization_rule_tsv.
+# Fields with file names in a SentencePiece model, by the number of the message that contains them. In the TrainerSpec (2) they are
+# input, model_prefix and seed_sentencepieces_file, and in each NormalizerSpec (3 and 5) normalization_rule_tsv.
 _SPECS = {2: (1, 2, 54), 3: (6,), 5: (6,)}
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -31,13 +32,14 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 def anonymized(config: dict[str, Any]) -> dict[str, Any]:
     """Return an export's configuration with fairseq's defaults in place of paths, hosts and names.
 
-    An option of the model, such as ``encoder_embed_path``, becomes ``left-out``, because it may matter for freezing that it is set.
+    An option of the model, such as ``encoder_embed_path``, becomes ``left-out`` and not its default, because freezing may depend on
+    whether the option is set.
     """
     return {group: _cleaned(group, options) for group, options in config.items()}
 
 
 def identifying_options(config: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the options of a configuration with paths, hosts or names, as (``task.data``, value)."""
+    """Return the options that contain a path, a host or a name, as pairs (name, value) with names such as ``task.data``."""
     return [
         (f"{group}.{name}", value)
         for group, options in config.items()
@@ -62,7 +64,7 @@ def _without(value: str, group: str, name: str, options: dict[str, Any]) -> str 
         return value
     if group in _BUILT_FROM:
         return LEFT_OUT
-    # A default path could name another file on the reader's machine.
+    # These groups do not get their default, because a default path could name another file on the reader's machine.
     return "" if group in ("task", "bpe", "tokenizer") else default
 
 
@@ -71,7 +73,7 @@ def _entries(options: Any) -> list[tuple[str, Any]]:
 
 
 def _names(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a group, which may be in a namespace."""
+    """Return the options of a group. Some groups store them under the key ``__namespace__``."""
     namespace = options.get("__namespace__")
     return namespace if isinstance(namespace, dict) else options
 
@@ -98,7 +100,7 @@ def _default(group: str, name: str, options: dict[str, Any]) -> Any:
 
 
 def _chosen(group: str, options: dict[str, Any]) -> Iterator[Any]:
-    """Yield the dataclasses of a group's choices, such as that of ``--bpe gpt2``. A namespace of flags chooses for all groups."""
+    """Yield the dataclasses that a group selects, such as the one of ``--bpe gpt2``. A namespace has the selections of all groups."""
     registries = {name: registry["dataclass_registry"] for name, registry in REGISTRIES.items()}
     registries["task"] = TASK_DATACLASS_REGISTRY
     choices = {group: options.get("_name"), **_names(options)}
@@ -116,11 +118,12 @@ def names_in_sentencepiece(model: bytes) -> list[str]:
 
 
 def sentencepiece_without_names(model: bytes) -> bytes:
-    """Return a SentencePiece model without file names. It splits text as before. Other bytes are returned unchanged."""
+    """Return a SentencePiece model without file names. It splits text as before. Bytes of another format are returned unchanged."""
     return _rewritten(model, lambda name: None)
 
 
 def _rewritten(model: bytes, take: Callable[[str], object]) -> bytes:
+    """Return a SentencePiece model without file names, and call ``take`` with each removed name."""
     try:
         written = b""
         for number, field, content in _fields(model):
@@ -139,7 +142,7 @@ def _rewritten(model: bytes, take: Callable[[str], object]) -> bytes:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes | None]]:
-    """Yield number, bytes and content of each field of a protocol buffer. Only texts and messages have content."""
+    """Yield (number, all bytes, content) of each field of a protocol buffer. The content is None for a number."""
     at = 0
     while at < len(message):
         begin = at

@@ -18,9 +18,9 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
     """Write a checkpoint with the mean of each trained tensor of ``checkpoints``.
 
     Mask scores are averaged too, and the mean scores select the mask. A mean of the masks would have entries between 0 and 1, which
-    neither the model nor an export can represent. Tensors that are equal in all checkpoints, such as random ones, keep their bits.
-    Integers that differ, and the configuration, are those of the checkpoint with most updates. The file has no optimizer state and no
-    position in the data, so a training from it is a new one (--finetune-from-model).
+    neither the model nor an export can represent. Tensors that are equal in all checkpoints, such as random tensors, keep their bits.
+    The configuration, and integer tensors that differ, are copied from the checkpoint with the most updates. The file has no optimizer
+    state and no position in the data. Training cannot be resumed from it, but --finetune-from-model starts a new training.
 
     Args:
         checkpoints: paths of two or more checkpoints.
@@ -31,12 +31,12 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
         A line about the written file.
 
     Raises:
-        InputError: a file is not usable, or they are not checkpoints of one run. One run means: the same model, random and frozen
-            tensors, and run id (see ``origin``), or the same ``--seed`` if a run id is missing.
+        InputError: a file is not usable, or the checkpoints are not of one run. Checkpoints of one run have the same model, the same
+            random and frozen tensors, and the same run id (see ``origin``). If a run id is missing, ``--seed`` is compared instead.
     """
     check_out(out, force, ".pt", *checkpoints)
     if len(checkpoints) < 2:
-        raise InputError(f"CHECKPOINT {' '.join(checkpoints)}: an average needs two or more")
+        raise InputError(f"CHECKPOINT {' '.join(checkpoints)}: an average needs two or more checkpoints")
     latest = first = _open(checkpoints[0])
     constant = {item.name: item.role for item in first.ledger.with_roles("random", "frozen")}
     sums = {name: tensor.double() for name, tensor in first.tensors.items() if tensor.is_floating_point()}
@@ -53,7 +53,9 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
             if tensor.equal(first.tensors[name]):
                 pass
             elif name in constant:
-                raise InputError(f"CHECKPOINT {path}: its {constant[name]} tensor {name} is not that of {first.path}")
+                raise InputError(
+                    f"CHECKPOINT {path}: its {constant[name]} tensor {name} differs from that of {first.path}"
+                )
             else:
                 equal.discard(name)
             if name in sums:
@@ -67,7 +69,7 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
     tensors |= {item.name: tensors[item.owner] for item in first.ledger.with_roles("tied") if item.owner is not None}
     _write(out, latest, tensors)
     size = Path(out).stat().st_size
-    found = f"{len(averaged)} tensors averaged, {len(equal)} the same in all"
+    found = f"{len(averaged)} tensors averaged, {len(equal)} equal in all checkpoints"
     return f"{out}: {size:,} bytes, the mean of {len(checkpoints)} checkpoints; {found}"
 
 
@@ -88,7 +90,7 @@ def _write(out: str, latest: Checkpoint, tensors: Tensors) -> None:
 def _open(path: str) -> Checkpoint:
     if str(path).endswith(packed_file.SUFFIX):
         raise InputError(
-            f"CHECKPOINT {path}: an export; average the checkpoints instead, which have the scores of the masks"
+            f"CHECKPOINT {path}: an export, which has no scores of masks; average the original checkpoints instead"
         )
     checkpoint = open_checkpoint(path)
     for name, tensor in checkpoint.tensors.items():
@@ -105,12 +107,13 @@ def _check_description(first: Checkpoint, other: Checkpoint) -> None:
         values = [description.get(field) for description in descriptions]
         if values[0] != values[1] and field not in NOT_COMPARED:
             raise InputError(
-                f"CHECKPOINT {other.path}: trained with {field} {values[1]}, {first.path} with {values[0]}; average"
+                f"CHECKPOINT {other.path}: trained with {field} {values[1]}, but {first.path} with {values[0]}; average"
                 " checkpoints of one run"
             )
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name) != theirs.get(name):
-            raise InputError(f"CHECKPOINT {other.path}: {name} is {theirs.get(name)}, in {first.path} {ours.get(name)}")
+            shapes = f"{theirs.get(name, 'missing')}, but in {first.path} it is {ours.get(name, 'missing')}"
+            raise InputError(f"CHECKPOINT {other.path}: the shape of {name} is {shapes}")
 
 
 class _Run(NamedTuple):
@@ -128,13 +131,13 @@ class _Run(NamedTuple):
 def _check_run(run: _Run, other: _Run) -> None:
     """Refuse checkpoints of two runs. A resumed run may have another ``--seed``, so the seed counts only if a run id is missing.
 
-    Every pair is compared, because a mean has no run id and may be of another run.
+    Every pair is compared. An averaged checkpoint has no run id, so two checkpoints that both fit it may be of different runs.
     """
     if run.run_id and other.run_id and run.run_id != other.run_id:
         raise InputError(
-            f"CHECKPOINT {other.path}: of another training run than {run.path}; average checkpoints of one run"
+            f"CHECKPOINT {other.path}: from a different training run than {run.path}; average checkpoints of one run"
         )
     if not (run.run_id and other.run_id) and run.seed != other.seed:
         raise InputError(
-            f"CHECKPOINT {other.path}: trained with --seed {other.seed}, {run.path} with {run.seed}; average checkpoints of one run"
+            f"CHECKPOINT {other.path}: trained with --seed {other.seed}, but {run.path} with {run.seed}; average checkpoints of one run"
         )

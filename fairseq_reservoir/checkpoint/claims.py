@@ -1,7 +1,7 @@
 """Compare the tensor sizes in an export's description with its architecture, before memory is allocated.
 
-Random tensors are drawn and compact forms are decoded, so a file of a megabyte may need gigabytes. The model of the configuration is
-built on the meta device, which needs no memory. Every described tensor must be a tensor of this model.
+Loading draws random tensors and decodes compact forms, so a file of one megabyte may need gigabytes of memory. The model of the
+configuration is built on the meta device, which needs no memory. Every tensor in the description must be a tensor of this model.
 """
 
 import math
@@ -17,10 +17,10 @@ from . import meta_checkpoint
 from .compact import is_shape
 from .dry_build import NEEDS_ITS_TASK
 
-# Smaller tensors are left to fairseq, which names all that do not fit.
+# Number of entries up to which tensors are not compared here. fairseq compares them later, and names all that do not fit.
 _SMALL = 2**16
-_UNBUILT = 2**26  # most entries of a file if its model cannot be built
-# A model has several tensors per layer. A configuration of many more layers than tensors would take long to build.
+_UNBUILT = 2**26  # maximum number of entries in all tensors of a file if its model cannot be built
+# A model has several tensors per layer. A configuration with many more layers than tensors is invalid, and would take long to build.
 _LAYERS_PER_NAME, _FEW_LAYERS = 2, 1000
 
 
@@ -34,7 +34,7 @@ def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config:
         config: fairseq's configuration of the model.
 
     Raises:
-        InputError: the model does not have a described tensor, or has it in another shape.
+        InputError: a tensor of the description is not in the model, or has another shape there.
     """
     claimed = {name: list(shape) for name, shape in shapes.items()}
     for group in ("masks", "levels", "random"):
@@ -46,20 +46,20 @@ def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config:
     metas = {name: torch.empty(shape, device="meta") for name, shape in claimed.items()}
     words = max(meta_checkpoint.dictionary_sizes(metas))
     if words > MOST_SYMBOLS and any(name not in shapes for name in claimed):
-        _refuse(path, "the dictionary", f"{words:,} entries; at most {MOST_SYMBOLS:,} are drawn")
+        _refuse(path, "the dictionary", f"{words:,} entries; at most {MOST_SYMBOLS:,} are allowed")
     try:
         expected = meta_checkpoint.shapes_of(meta_checkpoint.build_model(config, metas))
     except NEEDS_ITS_TASK:
-        return  # fairseq builds it with its task; the total size of random tensors is limited elsewhere
+        return  # fairseq builds this model later, with its task; ``reader`` limits the total size of random tensors
     except Exception as error:  # a user-defined kind of layer may raise any exception
         if sum(map(math.prod, claimed.values())) > _UNBUILT:
             raise InputError(f"{path}: its model cannot be built ({type(error).__name__}: {error})") from error
-        return  # such as an unregistered kind of layer, which fairseq's loader names
+        return  # the cause may be an unregistered kind of layer, which ``unregistered`` reports later
     unknown = 0
     for name, shape in claimed.items():
         size = math.prod(shape)
         if name in expected and tuple(shape) != expected[name] and size > _SMALL:
-            _refuse(path, name, f"shape {shape}, in its model {list(expected[name])}")
+            _refuse(path, name, f"shape {shape}, but its model needs {list(expected[name])}")
         unknown += 0 if name in expected else size
     if unknown > sum(map(math.prod, expected.values())) + _SMALL:
         _refuse(path, "tensors", f"{unknown:,} entries of tensors that its model does not have")
@@ -72,7 +72,7 @@ def _check_layers(path: str, config: Any, names: int) -> None:
         value = vars(flags)[name]
         layers = value if isinstance(value, int) else len(value) if isinstance(value, str) else 0
         if layers > max(_FEW_LAYERS, _LAYERS_PER_NAME * names):
-            _refuse(path, name, f"{layers:,} layers of {names:,} tensors")
+            _refuse(path, name, f"{layers:,} layers, but only {names:,} tensors")
 
 
 def _refuse(path: str, name: str, what: str) -> NoReturn:

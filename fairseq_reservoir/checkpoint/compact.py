@@ -1,14 +1,15 @@
 """The compact form of an export: entropy-coded masks and numbers in one tensor of bytes.
 
-A tensor has one or several planes of symbols. The plane of a mask has its entries minus the smallest one. Numbers have a plane of their
-first bytes, a plane of their second bytes, and so on: the bytes with the exponent of floating-point numbers repeat often. Each plane has
-its own table, made from the counts of its symbols (``entropy_code``), which are in the description. A plane with a single symbol needs
-no bytes. A plane or a tensor that would not become smaller is stored as it is. So are all tensors if a byte would stand for more than
-1,024 symbols. The size of the decoded tensors is therefore bounded by the size of the file.
+The symbols of a tensor are coded in one or several sequences, called planes. A mask has one plane: its entries minus the smallest entry.
+Rounded weights have one plane of level indices. Other numbers have a plane of all first bytes, a plane of all second bytes, and so on,
+because the bytes with the exponents of floating-point numbers repeat often. Each plane has its own table (``entropy_code``), which is
+computed from the counts of its symbols. The description stores these counts. A plane of equal symbols needs no bytes. A plane
+or a tensor that would not become smaller is stored uncoded. All tensors are stored uncoded if the coded bytes would represent more than
+1,024 symbols each. The size of the file therefore limits the size of the decoded tensors.
 
-In the description, ``coded`` maps the name of each tensor to its ``shape``, and to its ``dtype``, or to ``bits`` for packed whole numbers
-(``masks.bits``). For a coded tensor, ``planes`` has the counts and the number of bytes of each plane, or null for a plane that is stored
-as it is. The bytes are in the order of the tensors' names, plane after plane.
+In the description, ``coded`` maps the name of each tensor to an entry. It has the ``shape``, and the ``dtype`` or, for packed whole
+numbers (``masks.bits``), the number of ``bits``. The entry of a coded tensor also has ``planes``: for each plane its counts and its number
+of bytes, or null for an uncoded plane. The bytes of all planes follow each other in the order of the tensors' names.
 """
 
 import math
@@ -32,10 +33,11 @@ Body = dict[str, Any]
 _DTYPES: dict[str, torch.dtype] = {
     name: getattr(torch, name) for name in "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split()
 }
-_MOST_PER_BYTE = 1024
-# Bits of the coder's state (one to two words), and how far the code length may be from its expected value.
+_MOST_PER_BYTE = 1024  # maximum number of symbols per stored byte
+# A code of n expected bits must have n + _STATE_BITS bits, up to a difference of _SLACK_BITS + _SLACK * n. The coder's last state needs
+# one or two 32-bit words, 48 bits on average.
 _STATE_BITS, _SLACK_BITS, _SLACK = 48, 32, 2**-10
-# Estimated bytes of a plane and of each of its counts in the description.
+# Estimated bytes in the description for each plane, and for each of its counts.
 _PLANE_BYTES, _COUNT_BYTES = 8, 4
 
 
@@ -48,10 +50,10 @@ class Plane:
 
     @classmethod
     def from_json(cls, raw: Any, count: int, alphabet: int) -> "Plane | None":
-        """Read the description of a plane of ``count`` symbols; None for a plane that is stored as it is.
+        """Read the description of a plane of ``count`` symbols. Return None for an uncoded plane.
 
         Raises:
-            ValueError: these cannot be the counts of so many symbols, or their code has another number of bytes.
+            ValueError: the counts are not those of ``count`` symbols, or the number of bytes is impossible for these counts.
         """
         if raw is None:
             return None
@@ -65,7 +67,7 @@ class Plane:
         return plane
 
     def _is_length_possible(self) -> bool:
-        """Return whether symbols of these counts can have a code of this length."""
+        """Return whether the code of symbols with these counts can have this number of bytes."""
         if self.counts[-1] == sum(self.counts):
             return self.bytes == 0
         needed = entropy_code.coded_bits(self.counts)
@@ -74,13 +76,13 @@ class Plane:
 
 @dataclass(frozen=True)
 class Entry:
-    """The description of a tensor: numbers of a dtype, or whole numbers of a few bits.
+    """The description of a tensor: numbers of a dtype, or packed whole numbers of 1 to 8 bits.
 
     Attributes:
         shape: shape of the tensor.
-        dtype: None for packed whole numbers.
+        dtype: dtype of the numbers; None for packed whole numbers.
         bits: number of bits of each packed whole number; 8 with a dtype.
-        planes: the coded planes; empty for a tensor that is stored as it is.
+        planes: its planes, with None for an uncoded plane. Empty for an uncoded tensor.
     """
 
     shape: list[int]
@@ -90,22 +92,22 @@ class Entry:
 
     @classmethod
     def from_json(cls, raw: Any, payload_bytes: int) -> "Entry":
-        """Read the description of a tensor from a file with so many bytes of tensors.
+        """Read the description of a tensor in a file with ``payload_bytes`` bytes of tensors.
 
         Raises:
-            ValueError: it is not the description of a tensor, or the tensor is far too large for the file.
+            ValueError: ``raw`` is not the description of a tensor, or the tensor is far too large for the file.
         """
         raw = raw if type(raw) is dict else {}
         shape, dtype, width = raw.get("shape"), _DTYPES.get(str(raw.get("dtype"))), raw.get("bits", 8)
         if not is_shape(shape) or math.prod(shape) > _MOST_PER_BYTE * payload_bytes:
             raise ValueError(f"shape {str(shape)[:80]} in {payload_bytes:,} bytes")
         if not _is_count(width) or not 1 <= width <= 8 or ("bits" in raw) == bool(dtype):
-            raise ValueError("not a type of numbers")
+            raise ValueError("its dtype or its number of bits is invalid")
         if dtype and "planes" not in raw:
             return cls(shape, dtype, width, ())
         planes, number = raw.get("planes"), dtype.itemsize if dtype else 1
         if type(planes) is not list or len(planes) != number:
-            raise ValueError("its type has another number of planes")
+            raise ValueError(f"a tensor of its type must have {number} planes")
         count = math.prod(shape)
         return cls(shape, dtype, width, tuple(Plane.from_json(plane, count, 2**width) for plane in planes))
 
@@ -115,7 +117,7 @@ class Entry:
 
     @property
     def stored(self) -> int:
-        """Bytes of the tensor in the file."""
+        """Number of bytes of the tensor in the file."""
         if not self.planes and self.dtype:
             return self.count * self.dtype.itemsize
         return sum(_length(plane, self.count) for plane in self.planes)
@@ -129,7 +131,7 @@ def pack(body: Body, tensors: Tensors) -> tuple[Body, torch.Tensor]:
         tensors: tensors of the export.
 
     Raises:
-        InputError: the package of the coder is not installed.
+        InputError: the package constriction is not installed.
     """
     entries, parts, symbols = {}, {}, 0
     whole_numbers = _whole_numbers(body)
@@ -149,20 +151,20 @@ def pack(body: Body, tensors: Tensors) -> tuple[Body, torch.Tensor]:
 
 
 def checked_shapes(path: str | Path, body: Body, payload: torch.Tensor) -> dict[str, list[int]]:
-    """Return the shapes of the tensors that ``unpack`` would return. Masks and levels count as one row of entries.
+    """Return the shapes of all tensors without decoding them. Masks and levels have one dimension here.
 
     Raises:
-        InputError: the description is not usable; see ``unpack``. Nothing has been decoded then.
+        InputError: the description is not usable; see ``unpack``.
     """
     entries = _read_entries(path, body["coded"], digest.raw_bytes(payload).nbytes)
     return {name: entry.shape for name, entry in entries.items()}
 
 
 def unpack(path: str | Path, body: Body, payload: torch.Tensor) -> tuple[Body, Tensors]:
-    """Return the description and the tensors that ``pack`` was given.
+    """Return the description and the tensors that were passed to ``pack``.
 
     Raises:
-        InputError: the package of the coder is not installed, or the description does not fit the bytes.
+        InputError: the package constriction is not installed, or the description does not fit the bytes.
     """
     rest, tensors = digest.raw_bytes(payload), {}
     for name, entry in sorted(_read_entries(path, body["coded"], rest.nbytes).items()):
@@ -180,14 +182,14 @@ def unpack(path: str | Path, body: Body, payload: torch.Tensor) -> tuple[Body, T
 
 
 def entropy_bytes(body: Body, tensors: Tensors) -> int:
-    """Return the entropy of an export's tensors in bytes, summed over planes."""
+    """Return the entropy of an export's tensors in bytes: the sum of the entropies of all planes."""
     whole_numbers = _whole_numbers(body)
     planes = (plane for name in tensors for plane in _in_planes(tensors[name], whole_numbers.get(name))[1])
     return math.ceil(math.fsum(entropy_code.entropy_bits(entropy_code.counts_of(plane)) for plane in planes) / 8)
 
 
 def _whole_numbers(body: Body) -> dict[str, tuple[list[int], int]]:
-    """Return shape and bits of the packed tensors: masks, and the levels of rounded weights."""
+    """Return by name the shape and the bits of the packed tensors: masks, and the levels of rounded weights."""
     masks = {name: (mask["shape"], mask["bits"]) for name, mask in body["masks"].items()}
     levels = body.get("levels", {})
     return masks | {name: (rounded["shape"], Levels(rounded["kind"]).bits) for name, rounded in levels.items()}
@@ -198,7 +200,7 @@ def _plain(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def _in_planes(tensor: torch.Tensor, packed: tuple[list[int], int] | None) -> tuple[dict[str, Any], list[Symbols]]:
-    """Return the description of a tensor, and its planes. ``packed`` has shape and bits of packed whole numbers."""
+    """Return the description of a tensor, and its planes. ``packed`` is the shape and the bits of packed whole numbers, else None."""
     if packed:
         shape, width = packed
         entries = bits.unpack(tensor, shape, width).numpy().reshape(-1).view(np.uint8)
@@ -215,7 +217,7 @@ def _tensor(entry: Entry, planes: list[Symbols]) -> torch.Tensor:
 
 
 def _written(plane: Symbols) -> tuple[dict[str, Any] | None, bytes]:
-    """Return the description of a plane, and its bytes."""
+    """Return the description of a plane (None if uncoded), and its bytes."""
     counts = entropy_code.counts_of(plane)
     if not counts or entropy_code.entropy_bits(counts) / 8 + _cost(counts) >= len(plane):
         return None, plane.tobytes()
@@ -236,12 +238,12 @@ def _read(plane: Plane | None, payload: memoryview, count: int) -> Symbols:
 
 
 def _length(plane: Plane | None, count: int) -> int:
-    """Return the stored bytes of a plane of ``count`` symbols."""
+    """Return the number of stored bytes of a plane of ``count`` symbols."""
     return count if plane is None else plane.bytes
 
 
 def _read_entries(path: str | Path, coded: Body, stored: int) -> dict[str, Entry]:
-    """Read the entries of all tensors, and refuse them before memory is taken if they do not fit ``stored`` bytes."""
+    """Read the entries of all tensors. Before memory is allocated, refuse entries that do not fit ``stored`` bytes."""
     entries, described, symbols = {}, 0, 0
     for name, raw in coded.items():
         try:
@@ -251,10 +253,10 @@ def _read_entries(path: str | Path, coded: Body, stored: int) -> dict[str, Entry
         described += entry.stored
         symbols += entry.count * len(entry.planes)
         if described > stored or symbols > _MOST_PER_BYTE * stored:
-            _refuse(path, name, f"shape {str(entry.shape)[:80]}, too much for {stored:,} bytes in all")
+            _refuse(path, name, f"shape {str(entry.shape)[:80]}, too large for a file with {stored:,} bytes of tensors")
         entries[name] = entry
     if described != stored:
-        _refuse(path, "tensors", f"{described:,} bytes in all, not {stored:,}")
+        _refuse(path, "tensors", f"{described:,} bytes, but the file has {stored:,} bytes of tensors")
     return entries
 
 
@@ -264,7 +266,7 @@ def is_shape(shape: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    """Return whether a value read from a file is a whole number of at least 0. True and False are not."""
+    """Return whether a value read from a file is a whole number of at least 0. Booleans are refused."""
     return type(value) is int and value >= 0
 
 

@@ -1,4 +1,4 @@
-"""Convert a model to CTranslate2, through a checkpoint of fairseq's own ``transformer``."""
+"""Convert a model to CTranslate2. It is first converted into a checkpoint of fairseq's own ``transformer``."""
 
 import os
 import shutil
@@ -28,22 +28,22 @@ def convert(
     data: str | None = None,
     force: bool = False,
 ) -> str:
-    """Write a checkpoint or an export as a CTranslate2 model, with the subword model beside it if the export has one.
+    """Write a checkpoint or an export as a CTranslate2 model. The folder also gets the subword model of an export that has one.
 
     Args:
-        checkpoint: a model that ``materialize`` accepts.
-        folder: to write.
-        out: file for the checkpoint of fairseq's transformer; not kept by default.
+        checkpoint: path of a checkpoint or an export that ``materialize`` accepts.
+        folder: path of the folder to write.
+        out: file in which the checkpoint of fairseq's ``transformer`` is kept. By default it is deleted.
         quantization: type of the stored weights, by default float32.
-        data: folder of the dictionaries, by default the one of the training. An export may contain them.
+        data: folder of the dictionaries. By default they are read from the export or from the data folder of the training.
         force: replace ``out``, and ``folder`` if it is a CTranslate2 model.
 
     Returns:
         A line about each written file.
 
     Raises:
-        InputError: the package is not installed, a file is not usable, or fairseq's ``transformer`` or CTranslate2 cannot represent the
-            model.
+        InputError: the package ctranslate2 is not installed, a file is not usable, or fairseq's ``transformer`` or CTranslate2 cannot
+            represent the model.
     """
     package = _package()
     _check_folder(folder, force, checkpoint, out)
@@ -92,12 +92,12 @@ def _package() -> Any:
 
 
 def _check_options(source: Checkpoint) -> None:
-    """Refuse options that CTranslate2's Transformer does not have. With some of them its model would give other outputs."""
+    """Refuse options that CTranslate2's Transformer does not support. Some of them would change its outputs without an error."""
     flags = read(ModelFlags, source.config.model)
     found = {
         "--cross-self-attention": flags.cross_self_attention,
         "--no-cross-attention": flags.no_cross_attention,
-        # Adds a matrix after the embeddings, which CTranslate2 would leave out.
+        # Adds a matrix after the embeddings, which CTranslate2 would ignore.
         "--quant-noise-pq": flags.quant_noise_pq,
         "--adaptive-softmax-cutoff": flags.adaptive_softmax_cutoff,
         "--decoder-output-dim": flags.decoder_output_dim != flags.decoder_embed_dim,
@@ -113,7 +113,7 @@ def _check_folder(folder: str, force: bool, checkpoint: str, out: str | None) ->
     path = Path(folder)
     parent = path.absolute().parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise InputError(f"--ctranslate2 {folder}: {parent} is not a folder that can be written to")
+        raise InputError(f"--ctranslate2 {folder}: {parent} is not a writable folder")
     if path.is_symlink() or path.resolve() == Path.cwd():
         raise InputError(
             f"--ctranslate2 {folder}: is {'a link' if path.is_symlink() else 'the current folder'}; name another one"

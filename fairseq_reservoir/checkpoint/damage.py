@@ -13,22 +13,23 @@ from ..fairseq_repairs import archive
 from . import packed_file
 
 logger = logging.getLogger(__name__)
-# Every pickle of protocol 2 or later begins with this byte, and so does every file of torch.save before version 1.6.
+# Every pickle of protocol 2 or later begins with this byte, and so does every file that torch.save wrote before version 1.6.
 _PICKLE = b"\x80"
 
 
 def refuse_damaged(path: str | Path, flag: str = "") -> None:
-    """Refuse a truncated or altered checkpoint, and name the newest intact one beside it.
+    """Refuse a truncated or altered checkpoint. The message names the newest intact checkpoint in the same folder.
 
     ``torch.load`` ignores the checksums in its files, and loads a flipped sign without an error; see ``archive``. Exports, older formats
-    and files of other programs pass. A checkpoint without checksums gives one warning, because its damage cannot be detected.
+    and files of other programs are not checked here. A checkpoint without checksums causes one warning, because its damage cannot be
+    detected.
 
     Args:
-        path: path of a file; a missing file passes.
-        flag: the flag that named it, and a space.
+        path: path of a file. A missing file is not an error.
+        flag: the flag that named the file, followed by a space, for the message.
 
     Raises:
-        InputError: one line.
+        InputError: the checkpoint is damaged.
     """
     path = Path(path)
     if not path.is_file():
@@ -41,7 +42,7 @@ def refuse_damaged(path: str | Path, flag: str = "") -> None:
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Context in which fairseq reads a checkpoint. Refuses a corrupted file first, and turns errors of the reader into one line.
+    """Context in which fairseq reads a checkpoint. A corrupted file is refused first. Errors during reading become one line.
 
     Raises:
         InputError: the file is corrupted, is not a checkpoint, or refers to classes that do not belong in one.
@@ -51,7 +52,7 @@ def reading(path: str | Path) -> Iterator[None]:
         yield
     except (InputError, OSError):
         raise
-    except Exception as error:  # other bytes than a pickle, or a user's own class, can raise any exception
+    except Exception as error:  # bytes that are not a pickle, or a user's own class, can raise any exception
         raise InputError(f"{path}: {_reason(error)}") from error
 
 
@@ -67,7 +68,7 @@ def _reason(error: Exception) -> str:
 
 
 def is_whole(path: Path) -> bool:
-    """Return whether no damage of a file was detected."""
+    """Return whether a file has no detectable damage."""
     return _describe(path) is None
 
 
@@ -84,9 +85,9 @@ def _refusal(path: Path, what: str | None, flag: str) -> InputError:
     others.sort(key=lambda other: other.stat().st_mtime, reverse=True)
     newest = next(filter(_is_usable, others), None)
     how = (
-        f"{newest} is the newest intact one beside it (--restore-file, --path)"
+        f"{newest} is the newest intact checkpoint in this folder (use it with --restore-file or --path)"
         if newest
-        else "no other checkpoint beside it is intact"
+        else "no other checkpoint in this folder is intact"
     )
     return InputError(f"{flag}{path}: a damaged checkpoint, {what}; {how}")
 
@@ -98,9 +99,10 @@ def _describe(path: Path) -> str | None:
 
 @functools.lru_cache
 def _damage(path: Path, size: int, changed: int) -> str | None:
-    """Return the damage of a file, None without one. The result is cached by size and time.
+    """Describe the damage of a file; None if there is none. The result is cached by path, size and time of the last change.
 
-    An export is left out: it begins with a length, which may resemble an archive, and its hashes are compared when it is read.
+    Exports are not checked here. They begin with a length, which may look like the beginning of an archive, and their hashes are
+    compared when they are read.
     """
     if path.suffix == packed_file.SUFFIX:
         return None
@@ -110,11 +112,11 @@ def _damage(path: Path, size: int, changed: int) -> str | None:
 
 @functools.lru_cache
 def _warn_unless_verified(path: Path, size: int, changed: int) -> None:
-    """Warn, once for a file of this size and time, that an undamaged-looking checkpoint has no checksums."""
+    """Warn if a checkpoint has no checksums, once for each path, size and time of the last change."""
     with open(path, "rb") as stream:
         begin = stream.read(2)
     if begin[:1] == _PICKLE and path.suffix != packed_file.SUFFIX:
-        why = "torch's format of before version 1.6 has no checksums"
+        why = "torch's format before version 1.6 has no checksums"
     elif begin == b"PK" and path.suffix != packed_file.SUFFIX and not _has_checksums(path):
         why = "it was written without checksums"
     else:
@@ -123,6 +125,6 @@ def _warn_unless_verified(path: Path, size: int, changed: int) -> None:
 
 
 def _has_checksums(path: Path) -> bool:
-    """Return whether an intact archive has this plugin's seal as its comment, or CRC-32 checksums, which torch writes by default."""
+    """Return whether an intact archive has a comment with the SHA-256 of this plugin, or CRC-32 checksums as torch writes by default."""
     with zipfile.ZipFile(path) as found:
         return bool(found.comment) or any(record.CRC for record in found.infolist())

@@ -1,4 +1,7 @@
-"""Record in checkpoints the dictionaries of the training, and refuse others. One of the same size would give wrong words."""
+"""Record the dictionaries of the training in checkpoints, and refuse different dictionaries.
+
+A different dictionary of the same size would produce wrong words without an error.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,7 @@ def task_of_config(config: Any, data: str | None) -> Any:
 
     Args:
         config: fairseq's configuration.
-        data: the folder of the dictionaries, if not that of the configuration.
+        data: the folder of the dictionaries; None for the folder in the configuration.
 
     Raises:
         InputError: the dictionaries are missing, or the task is not registered.
@@ -39,7 +42,7 @@ def task_of_config(config: Any, data: str | None) -> Any:
     try:
         return tasks.setup_task(config.task, from_checkpoint=True)
     except Exception as error:
-        # ValueError, RuntimeError: malformed dictionary. fairseq raises a plain Exception without a language pair.
+        # A malformed dictionary raises ValueError or RuntimeError. fairseq raises a plain Exception if it cannot infer the languages.
         of_data = isinstance(error, (OSError, ValueError, RuntimeError)) or type(error) is Exception
         if not of_data or isinstance(error, OmegaConfBaseException):
             raise
@@ -66,27 +69,26 @@ def where_trained(config: Any) -> dict[str, dict[str, Any]]:
 def check(
     path: str, expected: dict[str, dict[str, Any]], task: Any, owner: str = "of DATA", same_size: bool = False
 ) -> None:
-    """Refuse dictionaries that differ from those of an export or a checkpoint.
+    """Refuse a task if its dictionaries differ from those of the training.
 
     Args:
-        path: beginning of the message.
-        expected: result of ``describe``.
-        task: with the dictionaries to compare.
-        owner: owner of these dictionaries, for the message.
-        same_size: compare only dictionaries of the same size. Others do not fit the tensors, which fairseq reports, or the model shortens
-            them on purpose, as BART does for translation.
+        path: beginning of the message, such as the path of the checkpoint.
+        expected: dictionaries of the training, as ``describe`` returns them.
+        task: fairseq's task, with the dictionaries to compare.
+        owner: phrase of the message that follows "the source dictionary", for the dictionaries of the task.
+        same_size: do not compare dictionaries of different sizes. Either they do not fit the tensors, which fairseq reports, or the model
+            shortens them on purpose, as BART does for translation.
 
     Raises:
         InputError: a dictionary differs.
     """
-    if hasattr(
-        task, "dicts"
-    ):  # a multilingual task has one dictionary per language, and the pair decides which are used
+    # A multilingual task has one dictionary per language, and the language pair decides which of them are used.
+    if hasattr(task, "dicts"):
         return
     for side, found in describe(task).items():
         wanted = expected.get(side, found)
         if found != wanted and not (same_size and found["entries"] != wanted["entries"]):
             raise InputError(
-                f"{path}: the {side} dictionary {owner} ({found['entries']} entries, SHA-256 {found['sha256'][:12]}) is not the"
-                f" one of the training ({wanted['entries']} entries, SHA-256 {wanted['sha256'][:12]})"
+                f"{path}: the {side} dictionary {owner} ({found['entries']} entries, SHA-256 {found['sha256'][:12]}) differs from"
+                f" that of the training ({wanted['entries']} entries, SHA-256 {wanted['sha256'][:12]})"
             )

@@ -1,4 +1,7 @@
-"""Build models on the meta device, without data or memory for tensors, to get names, shapes and the slot table."""
+"""Build models on the meta device, without data or memory for tensors.
+
+The built model gives names and shapes of its tensors, and a slot table: the state (such as trained or frozen) of each layer.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,24 +22,24 @@ from ..options.reading import read
 from .pretrained_embeddings import building_for_a_checkpoint
 
 DEFAULT_WORDS = 10_000
-# Default task of each kind of model, which defines its flags.
+# Default task of each base class of models. The task adds its flags to the parser.
 _TASKS = {
     models.FairseqEncoderDecoderModel: "translation",
     models.FairseqLanguageModel: "language_modeling",
     models.FairseqEncoderModel: "masked_lm",
 }
 
-# Exceptions of a model that needs more of its task than dictionaries.
+# Exceptions that are raised while a model is built that needs more of its task than the dictionaries.
 NEEDS_ITS_TASK = (AttributeError, AssertionError, ImportError, OmegaConfBaseException)
 
-# Functions (model, flags) -> lines that ``fairseq-reservoir plan`` prints about training flags, or "".
+# Functions (model, flags) that return the lines about training flags for ``fairseq-reservoir plan``, or "".
 notes: list[Callable[[Any, Any], str]] = []
 
 
 def build_arch(
     arch: str, fairseq_flags: list[str], source_words: int | None = None, target_words: int | None = None
 ) -> Any:
-    """Build a model of an architecture on the meta device. Its attribute ``flags`` has the flags; every model gets a ``slot_table``.
+    """Build a model of an architecture on the meta device. The model gets the attributes ``flags`` and ``slot_table``.
 
     Args:
         arch: a registered architecture of a translation model, a language model or an encoder such as RoBERTa.
@@ -46,12 +49,12 @@ def build_arch(
         target_words: size of the target dictionary. The default is 10,000.
 
     Raises:
-        InputError: the architecture is unknown, or flags do not exist, have values of another type or contradict each other.
+        InputError: the architecture is unknown, a flag does not exist or has a value of the wrong type, or flags contradict each other.
     """
     if arch not in models.ARCH_MODEL_REGISTRY:
         ours = sorted(name for name in models.MODEL_REGISTRY if name.startswith(("reservoir", "supermask")))
         raise InputError(
-            f"--arch {arch}: unknown; the plugin's own are {', '.join(ours)}, their presets, and frozen_A for every A of fairseq"
+            f"--arch {arch}: unknown; this plugin has {', '.join(ours)}, their presets, and frozen_A for every architecture A of fairseq"
         )
     task = next((task for kind, task in _TASKS.items() if issubclass(models.ARCH_MODEL_REGISTRY[arch], kind)), None)
     if task is None:
@@ -59,13 +62,15 @@ def build_arch(
             f"--arch {arch}: only translation models, language models and encoders of text can be built without data"
         )
     if task != "translation" and target_words is not None:
-        raise InputError(f"--target-words {target_words}: {arch} has one dictionary, with the size --source-words")
+        raise InputError(
+            f"--target-words {target_words}: {arch} has only one dictionary; set its size with --source-words"
+        )
     given = {"--source-words": source_words, "--target-words": target_words}
     sizes = {flag: DEFAULT_WORDS if words is None else words for flag, words in given.items()}
     special = Dictionary().nspecial
     for flag, words in sizes.items():
         if words <= special:
-            raise InputError(f"{flag} {words}: must be more than fairseq's {special} special symbols")
+            raise InputError(f"{flag} {words}: must be more than {special}, the number of fairseq's special symbols")
     if task != "translation":
         sizes["--target-words"] = sizes["--source-words"]
     parser = options.get_training_parser(default_task=task)
@@ -75,7 +80,7 @@ def build_arch(
     args = options.parse_args_and_arch(parser, input_args=line)
     if read(ModelFlags, args).share_all_embeddings and target_words not in (None, sizes["--source-words"]):
         raise InputError(
-            f"--target-words {target_words}: with --share-all-embeddings there is one dictionary, with the size --source-words,"
+            f"--target-words {target_words}: with --share-all-embeddings there is only one dictionary; its size is --source-words"
             f" {sizes['--source-words']}"
         )
     try:
@@ -104,7 +109,7 @@ def _classes(args: Any) -> tuple[str, int] | None:
 
 
 def build_config(config: Any, source_words: int, target_words: int, device: str = "meta") -> Any:
-    """Build the model of a configuration. Both sizes are equal for a model with one dictionary."""
+    """Build the model of a configuration. Both sizes must be equal for a model with one dictionary."""
     with torch.device(device), _MetaStaysOnMeta(), building_for_a_checkpoint():
         return models.build_model(config, _NoTask(source_words, target_words, config))
 
@@ -121,7 +126,7 @@ class _MetaStaysOnMeta(TorchFunctionMode):
 
 
 class _NoTask:
-    """A stand-in for a task. It has the dictionaries, under the names of fairseq's tasks."""
+    """A stand-in for a task, with dictionaries only. They have the attribute names of fairseq's tasks."""
 
     def __init__(self, source_words: int, target_words: int, config: Any) -> None:
         self.args = self.cfg = config
@@ -131,12 +136,12 @@ class _NoTask:
         self.output_dictionary = self.target_dictionary  # the name in language_modeling
 
     def max_positions(self) -> int:
-        """Return the default of sentence_prediction."""
+        """Return the default of the task ``sentence_prediction``."""
         return 512
 
 
 class _CountedDictionary(Dictionary):
-    """A dictionary that reports a size, but contains the special symbols only. Its size needs no memory."""
+    """A dictionary that reports any size, but contains only the special symbols. A large size therefore needs no memory."""
 
     def __init__(self, words: int) -> None:
         super().__init__()

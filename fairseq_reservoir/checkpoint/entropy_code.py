@@ -1,9 +1,10 @@
 """Entropy coding with the package constriction. Its tables are computed with integers only.
 
-If symbol i of 0 to k - 1 occurs n_i times among n symbols, the entropy is sum n_i log2(n / n_i) bits. The coder uses asymmetric numeral
-systems (Duda, 2013) and the probabilities f_i / 2**24. The f_i are computed from the counts by integer division and sum to 2**24, so
-every machine has the same table and decodes the same symbols. The coder has a state of 64 bits, which is 2**32 at the beginning and again
-after decoding, and writes words of 32 bits.
+The symbols are the whole numbers 0 to k - 1. Let n_i be the number of occurrences (count) of symbol i, and n the sum of all counts. The
+entropy of the n symbols is the sum of n_i log2(n / n_i) bits over all i. The coder uses asymmetric numeral systems (Duda, 2013). It assumes
+that symbol i has the probability f_i / 2**24. The frequencies f_i are computed from the counts by integer division, and their sum is 2**24.
+Every machine therefore computes the same table and decodes the same symbols. The coder writes words of 32 bits and has a state of 64 bits.
+The state is 2**32 before encoding, and again after decoding.
 """
 
 import math
@@ -19,11 +20,11 @@ Symbols = np.ndarray[Any, np.dtype[np.uint8]]
 PACKAGE = "constriction"
 _PRECISION = 24
 _START = (0, 1)  # words of the state 2**32, lowest first
-_AT_ONCE = 2**20  # symbols per step, because numpy and constriction need 4 to 8 bytes for each
+_AT_ONCE = 2**20  # symbols per step; limits the memory, because numpy and constriction need 4 to 8 bytes per symbol
 
 
 def counts_of(symbols: Symbols) -> list[int]:
-    """Count each symbol, from 0 to the largest that occurs."""
+    """Return the counts of all symbols from 0 to the largest symbol that occurs."""
     counts = np.zeros(256, dtype=np.int64)
     for start in range(0, len(symbols), _AT_ONCE):
         counts += np.bincount(symbols[start : start + _AT_ONCE], minlength=256)
@@ -31,13 +32,20 @@ def counts_of(symbols: Symbols) -> list[int]:
 
 
 def entropy_bits(counts: Sequence[float]) -> float:
-    """Return the entropy of symbols with these counts, sum n_i log2(n / n_i). Shares that sum to 1 give the entropy per symbol."""
+    """Return the entropy in bits of symbols with the counts n_i: the sum of n_i log2(n / n_i), where n is the sum of the counts.
+
+    If the counts are shares with the sum 1, this is the entropy per symbol.
+    """
     n = sum(counts)
     return math.fsum(count * math.log2(n / count) for count in counts if count)
 
 
 def frequencies(counts: Sequence[int]) -> list[int]:
-    """Return frequencies with the sum 2**24: 1 + floor(n_i (2**24 - k) / n) each, and the rest to the most frequent symbol."""
+    """Return the frequency f_i of each symbol. The frequencies sum to 2**24.
+
+    For k symbols with the counts n_i and their sum n, f_i is 1 + floor(n_i (2**24 - k) / n). Rounding down leaves a remainder to 2**24,
+    which is added to the frequency of the symbol with the largest count.
+    """
     n, free = sum(counts), 2**_PRECISION - len(counts)
     shared = [1 + count * free // n for count in counts]
     shared[counts.index(max(counts))] += 2**_PRECISION - sum(shared)
@@ -45,7 +53,10 @@ def frequencies(counts: Sequence[int]) -> list[int]:
 
 
 def coded_bits(counts: Sequence[int]) -> float:
-    """Return the expected code length in bits. ``encode`` may differ by two words, because of its state and whole words."""
+    """Return the expected code length in bits: the sum of -n_i log2(f_i / 2**24) over all i.
+
+    The output of ``encode`` may differ from it by two words, because it includes the coder's state and consists of whole words.
+    """
     return math.fsum(n * (_PRECISION - math.log2(f)) for n, f in zip(counts, frequencies(counts)))
 
 
@@ -53,7 +64,7 @@ def encode(symbols: Symbols, counts: Sequence[int]) -> bytes:
     """Encode symbols as little-endian 32-bit words.
 
     Args:
-        symbols: at least two different ones.
+        symbols: symbols of at least two different values.
         counts: ``counts_of(symbols)``.
 
     Raises:
@@ -70,7 +81,7 @@ def decode(coded: bytes | memoryview, counts: Sequence[int]) -> Symbols:
 
     Raises:
         InputError: constriction is not installed.
-        ValueError: this is not the code of symbols with these counts.
+        ValueError: ``coded`` is not the code of symbols with these counts.
     """
     words = np.frombuffer(coded, dtype="<u4").astype(np.uint32)
     coder, model = package("a compact export; reading it needs").stream.stack.AnsCoder(words), _model(counts)
@@ -84,7 +95,10 @@ def decode(coded: bytes | memoryview, counts: Sequence[int]) -> Symbols:
 
 
 def _model(counts: Sequence[int]) -> Any:
-    """Return the model of the table. constriction adds 1 to each weight and scales the sum to 2**24, here with a scale of exactly 1."""
+    """Return constriction's model with the probabilities f_i / 2**24.
+
+    constriction adds 1 to each weight and scales the sum to 2**24. For the weights f_i - 1 the scale is exactly 1.
+    """
     weights = np.array(frequencies(counts), dtype=np.float64) - 1
     return package("a compact export; reading it needs").stream.model.Categorical(weights, perfect=False)
 

@@ -1,4 +1,4 @@
-"""Convert a checkpoint into an export: trained tensors, masks and rounded weights as bits, and the seed of random tensors."""
+"""Convert a checkpoint into an export: trained tensors, masks and rounded weights as packed bits, and the seed of random tensors."""
 
 import json
 from dataclasses import dataclass, replace
@@ -32,11 +32,11 @@ class Written:
     Attributes:
         path: path of the file.
         bytes: size of the file.
-        predicted_bytes: bytes of tensor data by the ledger.
-        entropy_bytes: entropy of the tensor data.
-        stored: number of random tensors in the file.
+        predicted_bytes: bytes of tensor data that the ledger predicts.
+        entropy_bytes: entropy of the tensor data, in bytes.
+        stored: number of random tensors that the file contains.
         drawn_again: number of random tensors that loading draws from the seed.
-        text_bytes: size of dictionaries and subword model.
+        text_bytes: size of the dictionaries and the subword model in the file.
     """
 
     path: str
@@ -48,7 +48,7 @@ class Written:
     text_bytes: int = 0
 
     def __str__(self) -> str:
-        text = f"; {self.text_bytes:,} bytes more are dictionaries and pieces" if self.text_bytes else ""
+        text = f"; {self.text_bytes:,} bytes of the file are dictionaries and pieces" if self.text_bytes else ""
         return (
             f"{self.path}: {self.bytes:,} bytes ({self.predicted_bytes:,} of data, whose"
             f" entropy is {self.entropy_bytes:,}); of {self.stored + self.drawn_again} random"
@@ -69,8 +69,8 @@ def export(
 ) -> Written:
     """Write an export of a checkpoint, without paths and names of this machine (``anonymize``).
 
-    Random tensors that every machine draws bit for bit are left out and drawn again on loading. Orthogonal and normal tensors agree
-    across machines to 1e-6 only, so they are stored. All random tensors keep their bits for any ``dtype`` of the trained tensors.
+    By default the file omits each random tensor that every machine draws with the same bits. Loading draws it again. Orthogonal and
+    normal tensors are stored, because they agree across machines only to about 1e-6. ``dtype`` does not change random tensors.
 
     Args:
         checkpoint: path of a checkpoint of this plugin's models.
@@ -81,12 +81,12 @@ def export(
         force: replace ``out`` if it exists.
         data: folder of the dictionaries, by default the one in the checkpoint.
         compact: entropy-code masks and numbers (``compact``). Reading the file then needs constriction.
-        text: dictionaries and subword model to include, so that the file translates text alone (``text.parts``). By default those of
-            an export are kept.
+        text: dictionaries and subword model to include, so that the file is enough to translate text (``text.parts``). By default, the
+            text parts of ``checkpoint`` are kept if it is an export.
 
     Raises:
-        InputError: a file or an option is not usable, or a package is not installed. The dictionaries are not those of the training.
-            With ``regenerate``, a tensor drawn here differs from the checkpoint's.
+        InputError: a file or an option is not usable, a package is not installed, or the dictionaries differ from those of the training.
+            With ``regenerate``: a tensor that this machine draws differs from the tensor in the checkpoint.
     """
     check_out(out, force, packed_file.SUFFIX, checkpoint)
     _check_options(dtype, with_weights, regenerate, compact)
@@ -118,7 +118,7 @@ def export(
 def _check_options(dtype: str, with_weights: bool, regenerate: bool, compact: bool) -> None:
     if with_weights and regenerate:
         raise InputError(
-            "--with-weights --regenerate: give one of them; the first stores the tensors that the second leaves out"
+            "--with-weights --regenerate: the first stores all random tensors, the second stores none; remove one of them"
         )
     if dtype not in WIDTHS:
         raise InputError(f"--dtype {dtype}: choose from {', '.join(WIDTHS)}")
@@ -170,14 +170,16 @@ def _description(
 def _dictionaries_and_text(
     source: Checkpoint, checkpoint: str, text: TextFlags, pieces: bytes, data: str | None
 ) -> tuple[dict[str, dict[str, Any]], TextParts | None]:
-    """Return the hashes of the training's dictionaries, and the text parts or None. Compare dictionaries that are read."""
+    """Return sizes and hashes of the dictionaries of the training, and the text parts or None.
+
+    Dictionaries that are read from a folder are compared with those of the training.
+    """
     trained = dictionaries_of(source.state) or (dictionaries.where_trained(source.config) if data else {})
     text_parts = packed_file.text_of(checkpoint)
     if text_parts is not None and not text.given and not data:
         return trained, text_parts
-    if (
-        trained and not text.given and not data and not source.config.task.data
-    ):  # an export, which does not name a data folder
+    # An export does not name a data folder.
+    if trained and not text.given and not data and not source.config.task.data:
         return trained, None
     task = dictionaries.task_of_config(source.config, data)
     where = f"--data {source.config.task.data}"
@@ -186,7 +188,9 @@ def _dictionaries_and_text(
         found = len(task.source_dictionary), len(task.target_dictionary)
         for side, entries, rows in zip(("source", "target"), found, dictionary_sizes(source.tensors)):
             if entries != rows:
-                raise InputError(f"{where}: its {side} dictionary has {entries:,} entries, the model {rows:,}")
+                raise InputError(
+                    f"{where}: its {side} dictionary has {entries:,} entries, but the model needs {rows:,}"
+                )
     return dictionaries.describe(task), collect.collect(text, pieces, task) if text.given else text_parts
 
 
@@ -202,7 +206,7 @@ def _narrowed(name: str, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
     if bool(stored.isinf().sum() > tensor.isinf().sum()):
         largest = tensor.abs().max().item()
         raise InputError(
-            f"--dtype {dtype}: {name} has entries up to {largest:.3g}, more than it can represent; take bf16 or fp32"
+            f"--dtype {dtype}: {name} has entries up to {largest:.3g}, more than {dtype} can represent; use bf16 or fp32"
         )
     return stored
 
@@ -210,13 +214,13 @@ def _narrowed(name: str, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
 def _random(
     source: Checkpoint, ledger: Ledger, with_weights: bool, regenerate: bool
 ) -> tuple[dict[str, dict[str, Any]], dict[str, torch.Tensor]]:
-    """Return the description of each random tensor, and the stored ones."""
+    """Return the descriptions of all random tensors, and the random tensors to store."""
     table: Any = source.model.slot_table
     described, kept = {}, {}
     for item in ledger.with_roles("random"):
         tensor = source.tensors[item.name]
         recipe = item.drawn
-        # The hash is of float32, the dtype after loading. A script may have saved the checkpoint in half precision.
+        # The hash is that of the float32 tensor, as it is after loading. A script may have saved the checkpoint in half precision.
         entry = {**recipe.as_json(), "sha256": digest.of_tensor(tensor.float())}
         if recipe.name == item.name:
             del entry["name"]
@@ -224,8 +228,8 @@ def _random(
         rounding = _rounding(recipe, entry, table.seed) if left_out else None
         if left_out and rounding is None and regenerate:
             raise InputError(
-                f"--regenerate: {item.name} drawn on this machine differs from the checkpoint's; remove --regenerate"
-                " to store it"
+                f"--regenerate: {item.name}, drawn on this machine, differs from the tensor in the checkpoint; remove --regenerate"
+                " to store the tensor"
             )
         if rounding is None:
             kept[item.name] = tensor
@@ -236,7 +240,7 @@ def _random(
 
 
 def _rounding(recipe: Recipe, entry: dict[str, Any], seed: int) -> str | None:
-    """Return the dtype to which the drawn tensor must be rounded to equal the checkpoint's; None if none does."""
+    """Return the dtype to which the drawn tensor must be rounded to equal the stored tensor; None if no dtype makes them equal."""
     drawn = recipe.draw(seed)
     for name, kind in reader.ROUNDINGS.items():
         if digest.of_tensor(drawn.to(kind).float()) == entry["sha256"]:
@@ -245,7 +249,7 @@ def _rounding(recipe: Recipe, entry: dict[str, Any], seed: int) -> str | None:
 
 
 def _with_languages(config: dict[str, Any]) -> dict[str, Any]:
-    """Add the language pair. Without flags fairseq infers it from the data folder, which an export does not name."""
+    """Add the language pair, which fairseq otherwise infers from the data folder. An export does not name this folder."""
     task = config["task"]
     options = task.get("__namespace__", task)
     if "source_lang" in options and None in (options["source_lang"], options.get("target_lang")):
@@ -255,7 +259,7 @@ def _with_languages(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_json(config: Any) -> dict[str, Any]:
-    """Return fairseq's configuration as JSON. A group that is a Namespace has the single key ``__namespace__``."""
+    """Return fairseq's configuration as JSON. A group that is a Namespace becomes an object with the single key ``__namespace__``."""
     if OmegaConf.is_config(config):
         config = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
     written: dict[str, Any] = json.loads(json.dumps(config, default=lambda value: {"__namespace__": vars(value)}))

@@ -19,8 +19,8 @@ from .origin import dictionaries_of
 from .pretrained_embeddings import building_for_a_checkpoint
 from .unregistered import refuse_unknown_kinds
 
-MOST_EXPANDED = 2**16  # entries of an expanded tensor, such as a buffer of positions
-# The dictionaries of the training of each file that is read while models are loaded.
+MOST_EXPANDED = 2**16  # maximum number of entries of an expanded tensor, such as a buffer of positions
+# While models are loaded: maps the path of each file that is read to the dictionaries of its training.
 _trained_with: ContextVar[dict[str, dict[str, Any]] | None] = ContextVar("_trained_with", default=None)
 
 
@@ -34,7 +34,7 @@ def read_export(
     arg_overrides: dict[str, Any] | None = None,
     load_on_all_ranks: bool = False,
 ) -> dict[str, Any]:
-    """Wraps ``load_checkpoint_to_cpu``: read an export like a checkpoint, and turn errors into one line with the file and the reason."""
+    """Wraps ``load_checkpoint_to_cpu``: also read exports, and turn errors into one line with the file and the reason."""
     with damage.reading(path):
         if _is_export(path):
             state: dict[str, Any] = _state(path, arg_overrides)
@@ -63,14 +63,15 @@ def load_with_dictionaries(
             models, config, task = load_model_ensemble_and_task(filenames, *args, **kwargs)
     finally:
         _trained_with.reset(token)
+    # ``read`` may also have files that a model reads while it is built. They are not compared.
     for path in filenames:
-        if path in read:  # not a file that a model reads while it is built
+        if path in read:
             dictionaries.check(path, read[path], task, same_size=True)
     return models, config, task
 
 
 def _state(path: str, arg_overrides: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the state of fairseq's checkpoint, without optimizer and position in the data."""
+    """Read an export and return the state of a fairseq checkpoint, without optimizer state and position in the data."""
     body, tensors = packed_file.read(path, partial(_check_claims, path))
     if not packed_file.is_compact(body):
         reader.check_sizes(path, body, tensors)
@@ -98,7 +99,7 @@ def _refuse_regeneration(path: str, state: dict[str, Any], arg_overrides: dict[s
     name = architecture_of(options)
     if not hasattr(ARCH_MODEL_REGISTRY.get(name), "regenerate_weights"):
         raise InputError(
-            f"--regenerate-weights (regenerate_weights): works only with --arch supermask_...; {path} is of {name}, remove the option"
+            f"--regenerate-weights (regenerate_weights): works only with --arch supermask_..., but {path} has {name}; remove the option"
         )
 
 
@@ -113,7 +114,7 @@ def _check_claims(path: str, body: dict[str, Any], shapes: dict[str, list[int]])
 
 
 def _refuse_expanded(path: str, tensors: Any) -> None:
-    """Refuse an expanded tensor with more entries than the file stores. A copy of it would need much memory."""
+    """Refuse a large tensor that ``expand`` made, with more entries than the file stores. Copying it would need much memory."""
     for name, tensor in tensors.items() if isinstance(tensors, dict) else ():
         if isinstance(tensor, torch.Tensor) and tensor.numel() > MOST_EXPANDED and tensor.layout == torch.strided:
             stored = tensor.untyped_storage().nbytes()
@@ -122,14 +123,17 @@ def _refuse_expanded(path: str, tensors: Any) -> None:
 
 
 def _refuse_interpolations(path: str, place: str, entry: Any) -> None:
-    """Refuse interpolations. fairseq stores values, but ``${oc.env:NAME}`` would copy a variable of this machine."""
+    """Refuse OmegaConf interpolations in a configuration. fairseq stores plain values.
+
+    An interpolation such as ``${oc.env:NAME}`` would read an environment variable of this machine.
+    """
     if OmegaConf.is_config(entry):
         entry = OmegaConf.to_container(entry, resolve=False)
     if isinstance(entry, Namespace):
         entry = vars(entry)
     if isinstance(entry, str) and "${" in entry:
         raise InputError(
-            f"{path}: {place} in its configuration is {entry[:80]}, which reads a value of this machine; a checkpoint has values only"
+            f"{path}: {place} in its configuration is {entry[:80]}, which reads a value of this machine; only plain values are allowed"
         )
     if isinstance(entry, dict):
         for name, value in entry.items():

@@ -16,7 +16,7 @@ from .entropy_code import entropy_bits
 
 # Bytes per entry of the dtypes of an export.
 WIDTHS = {"fp32": 4, "fp16": 2, "bf16": 2}
-# Adam's two moments in float32, and a gradient.
+# Bytes per entry of Adam's two moments, and of a gradient, in float32.
 _MOMENTS, _GRADIENT = 8, 4
 
 
@@ -28,17 +28,18 @@ class Item:
         name: name of the entry.
         shape: shape of the tensor.
         width: bytes per number.
-        role: ``trained``; ``mask`` (scores of a mask); ``rounded`` (latent weights of rounded weights); ``random`` (drawn by ``recipe``,
-            never changed); ``frozen`` (by --freeze, or word vectors of a file); ``buffer``; ``training`` (not a part of the model, such
-            as estimators of --backskip); or ``tied`` to the entry ``owner``.
+        role: ``trained``; ``mask`` (scores from which a mask is selected); ``rounded`` (latent weights, which are rounded to levels);
+            ``random`` (drawn by ``recipe``, never changed); ``frozen`` (by --freeze, or word vectors of a file); ``buffer``; ``training``
+            (needed only in training, such as the estimators of --backskip); or ``tied`` (the same tensor as the entry ``owner``).
         recipe: recipe of a random tensor.
-        owner: owner of a tied tensor.
-        bits: per entry of a mask, or per level of rounded weights.
+        owner: name of the entry that shares its tensor with a tied entry.
+        bits: number of bits for each entry of a packed mask, or for each packed level.
         lowest: smallest entry of a mask.
-        entropy: bits per entry of a mask with as many negative as positive entries; at most log2(k) bits per weight with k levels.
-        keep_ratios: keep ratios of a tensor with masks, the share that each mask keeps.
+        entropy: entropy in bits of each mask entry (see ``mask_entropy``), or log2(k) for rounded weights with k levels, which is the
+            maximum of their entropy.
+        keep_ratios: one keep ratio for each mask of the tensor: the share of weights that this mask keeps.
         levels: levels of rounded weights.
-        learned: False for frozen scores and latent weights.
+        learned: False for scores and latent weights that are frozen.
     """
 
     name: str
@@ -95,7 +96,7 @@ class Item:
 
     @property
     def is_folded(self) -> bool:
-        """Whether the tensor is not kept at inference: masks, row gains and adapters are folded into weights."""
+        """Whether inference does not store the tensor, because it is folded into a weight (masks, row gains, adapters) or unused."""
         return self.role in ("mask", "training") or ".frozen_adapter." in self.name or self.name.endswith(".row_gain")
 
     def export_bytes(self, dtype: str = "fp32", with_weights: bool = False, regenerate: bool = False) -> int:
@@ -145,18 +146,21 @@ class Ledger:
 
     @property
     def inference_bytes(self) -> int:
-        """Bytes of tensors at inference. Adapters and masks are folded: one matrix per mask, no scores, no shared matrix."""
+        """Bytes of tensors at inference. Adapters and masks are folded into the weights.
+
+        A matrix with masks is then stored once per mask. Its scores and the matrix without a mask are not stored.
+        """
         return sum(item.bytes * (len(item.keep_ratios) or 1) for item in self.items if not item.is_folded)
 
     @property
     def papers_bytes(self) -> float:
-        """Memory as counted in the paper of the one-layer model: 4 bytes for each weight that one mask keeps."""
+        """Memory as counted in the paper of the one-layer model: 4 bytes per weight. A masked weight counts if its first mask keeps it."""
         weights = (item for item in self.items if item.role in ("trained", "frozen", "random"))
         return sum(4 * item.size * (item.keep_ratios[0] if item.keep_ratios else 1) for item in weights)
 
     @property
     def share_in_use(self) -> float:
-        """Share of the weights with several masks that at least one mask keeps, for independent masks."""
+        """For the weights with several masks, the share that at least one mask keeps. The masks are assumed to be independent."""
         shared = [item for item in self.items if len(item.keep_ratios) > 1]
         used = sum(item.size * (1 - math.prod(1 - ratio for ratio in item.keep_ratios)) for item in shared)
         return used / max(1, sum(item.size for item in shared))
@@ -172,10 +176,11 @@ class Ledger:
 
 
 def mask_entropy(choices: MaskChoices) -> float:
-    """Return the entropy of a mask's entry in bits, for as many negative as positive entries.
+    """Return the entropy of a mask entry in bits, if as many entries are negative as positive.
 
-    With keep ratios k_1 > k_2 > ..., a share 1 - k_1 of the entries is 0, k_1 - k_2 is +-1, and so on. The sign of other entries than
-    0 is another bit. Four signed coats of 0.8, 0.5, 0.25, 0.1 have 2.23 + 0.8 = 3.03 bits.
+    A mask may be the sum of c nested masks, called coats, with keep ratios k_1 > k_2 > ... > k_c. A share 1 - k_1 of its entries has the
+    value 0, a share k_1 - k_2 has the magnitude 1, and so on. The last share, k_c, has the magnitude c. In a signed mask, each entry except
+    0 needs one more bit for its sign. Four signed coats with the keep ratios 0.8, 0.5, 0.25 and 0.1 have 2.23 + 0.8 = 3.03 bits.
     """
     ratios = (1.0, *choices.keep_ratios, 0.0)
     of_magnitudes = entropy_bits([larger - smaller for larger, smaller in zip(ratios, ratios[1:])])
@@ -186,7 +191,7 @@ def ledger(model: nn.Module) -> Ledger:
     """Return the ledger of a built model, which may be on the meta device.
 
     Args:
-        model: a module. Its attribute ``recipes``, if there, maps names of the state dict to recipes of random tensors.
+        model: a module. If it has the attribute ``recipes``, this maps names of the state dict to recipes of random tensors.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     masks = {f"{name}.scores".lstrip("."): module.choices for name, module in masked_modules(model).items()}

@@ -1,4 +1,4 @@
-"""Convert a checkpoint of this plugin into one of fairseq's own ``transformer``, which does not need the plugin."""
+"""Convert a checkpoint of this plugin into a checkpoint of fairseq's own ``transformer``, which loads without the plugin."""
 
 from argparse import Namespace
 from collections import OrderedDict
@@ -29,7 +29,7 @@ _MODELS = ("reservoir_transformer", "supermask_one_layer_transformer", "frozen_t
 def materialize(checkpoint: str, out: str, force: bool = False) -> str:
     """Write a checkpoint of fairseq's ``transformer`` with the same outputs. Masks are multiplied into the weights.
 
-    Outputs agree up to rounding, about 1e-5 in fp32. Layers with ``--frozen-dtype bf16`` compute in fp32 after the conversion, which
+    Outputs agree up to rounding, about 1e-5 in fp32. Layers with ``--frozen-dtype bf16`` compute in fp32 after the conversion. This
     has changed logits by 4e-3. fairseq and CTranslate2's converter read the file with torch's safe loader, without this plugin.
 
     Args:
@@ -49,7 +49,7 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
     args = _args(source)
     plain = build_config(Namespace(**vars(args)), *dictionary_sizes(source.tensors))
     model = source.built()
-    values: dict[int, torch.Tensor] = {}  # by id of fairseq's tensor, so that tied tensors are stored once
+    values: dict[int, torch.Tensor] = {}  # keys are ids of fairseq's tensors, so that tied tensors are stored once
     tensors = {}
     for name, parameter in plain.state_dict(keep_vars=True).items():
         if id(parameter) not in values:
@@ -76,7 +76,7 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
             archive.save(state, file)
         written = torch.load(temporary, weights_only=True)["model"]
         if not all(torch.equal(written[name], tensor) for name, tensor in tensors.items()):
-            raise OSError("the written file reads back different")
+            raise OSError("reading the written file returned other tensors")
     size, depth = Path(out).stat().st_size, f"{args.encoder_layers} + {args.decoder_layers}"
     return f"{out}: {size:,} bytes, fairseq's transformer, {depth} layers"
 
@@ -95,7 +95,7 @@ def _check_model(source: Checkpoint) -> None:
             if not slot.kind.fairseqs:
                 refuse(
                     f"{stack} layer {slot.origin} is {slot.letter} ({slot.kind.name}), which fairseq's transformer does not have;"
-                    f" plans of {kinds.listed(kinds.letters_where(fairseqs=True))} can be materialized"
+                    f" only plans of {kinds.listed(kinds.letters_where(fairseqs=True))} can be materialized"
                 )
     for option, name in (("normalize_before", "position of LayerNorm"), ("attention_heads", "number of heads")):
         ours = [getattr(config, f"{stack}_{option}") for stack in ("encoder", "decoder")]
@@ -109,8 +109,8 @@ def _check_model(source: Checkpoint) -> None:
 def _args(source: Checkpoint) -> Any:
     """Return the flags of a training of ``transformer`` as attributes of an OrderedDict.
 
-    fairseq and CTranslate2 need attributes, and OrderedDict is the only class with attributes that torch's safe loader accepts. It has
-    one item, because CTranslate2 ignores an empty one.
+    fairseq and CTranslate2 read flags from attributes. OrderedDict is the only class with attributes that torch's safe loader accepts.
+    The OrderedDict also has one item, because CTranslate2 ignores an empty one.
     """
     config = OmegaConf.to_container(source.config, resolve=True, enum_to_str=True)
     model, task = config["model"], config["task"]
@@ -122,7 +122,7 @@ def _args(source: Checkpoint) -> Any:
     vars(args).update({name: model[name] for name in sorted(flat) if name not in ("_name", "quant_noise")})
     for stack in ("encoder", "decoder"):
         layers = getattr(source.model, stack).layers
-        # The file has no other layers.
+        # The file contains only the kept layers.
         vars(args).update({f"{stack}_layers": len(layers), f"{stack}_layers_to_keep": None})
     args.arch, args.task, args.criterion = "transformer", task["_name"], "cross_entropy"
     args.encoder_embed_path = args.decoder_embed_path = None

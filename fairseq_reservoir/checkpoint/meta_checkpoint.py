@@ -1,4 +1,4 @@
-"""A fairseq checkpoint with its model on the meta device: names, shapes, frozen tensors and their recipes."""
+"""Open a fairseq checkpoint, and build its model on the meta device to get names, shapes, frozen tensors and their recipes."""
 
 import re
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .packed_masks import shapes_of_scales
 
 Tensors = dict[str, torch.Tensor]
 
-# A tensor with one row per word: an ordinary embedding, one of an adaptive input, or a masked one.
+# Names of tensors with one row per word: embeddings (ordinary, masked, rounded or of an adaptive input) and output projections.
 _TABLE = re.compile(
     r"(?:^|\.)(embed_tokens|output_projection)\.(?:embeddings\.(\d+)\.0\.)?(?:weight|scores|frozen_weight|latent)$"
 )
@@ -60,8 +60,8 @@ def open_checkpoint(path: str) -> Checkpoint:
     """Read a checkpoint or an export without its training data.
 
     Raises:
-        InputError: the file is missing or not fairseq's, its model needs more of its task than dictionaries, or its tensors are not
-            those of its model.
+        InputError: the file is missing or not a checkpoint of fairseq, its model needs more of its task than dictionaries, or its
+            tensors do not fit its model.
     """
     state = read_state(path)
     try:
@@ -80,10 +80,10 @@ def read_state(path: str, what: str = "CHECKPOINT") -> dict[str, Any]:
 
     Args:
         path: path of the file.
-        what: argument that named it, for messages.
+        what: argument that named the file, for messages.
 
     Raises:
-        InputError: the file is missing or not fairseq's.
+        InputError: the file is missing or not a checkpoint of fairseq.
     """
     check_file(what, path)
     try:
@@ -97,7 +97,10 @@ def read_state(path: str, what: str = "CHECKPOINT") -> dict[str, Any]:
 
 
 def build_model(config: Any, tensors: Tensors, device: str = "meta") -> torch.nn.Module:
-    """Build the model of these tensors, with RoBERTa's classification heads, which the configuration lacks because tasks add them."""
+    """Build the model of a configuration, with the sizes of dictionaries that its tensors have.
+
+    RoBERTa's classification heads are also added by the tensors. They are not in the configuration, because tasks add them.
+    """
     model: Any = build_config(config, *dictionary_sizes(tensors), device=device)
     if hasattr(model, "add_heads_of"):
         with torch.device(device):
@@ -109,7 +112,7 @@ def build_model(config: Any, tensors: Tensors, device: str = "meta") -> torch.nn
 def dictionary_sizes(tensors: Tensors) -> tuple[int, int]:
     """Return the sizes of source and target dictionary, from the embeddings and the output projection.
 
-    Both are equal in a model with one dictionary. An adaptive input has several tables, one for each band of words.
+    Both are equal in a model with one dictionary. An adaptive input has several tables, each for a range of word indices.
     """
     rows: dict[tuple[str, str], dict[str | None, int]] = {}
     for name, tensor in tensors.items():
@@ -134,16 +137,18 @@ def _check_tensors(path: str, model: torch.nn.Module, tensors: Tensors) -> None:
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     items = ledger(model)
     for item in items.with_roles("training"):
-        if item.name not in found:  # an export leaves it out
+        if item.name not in found:  # exports do not store such tensors
             del expected[item.name]
     expected |= {name: shape for name, shape in shapes_of_scales(items).items() if name in found}
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name) and not name.endswith("reservoir_version"):
-            raise InputError(f"CHECKPOINT {path}: {name} is {found.get(name)}, in its model {expected.get(name)}")
+            raise InputError(
+                f"CHECKPOINT {path}: {name} has shape {found.get(name)}, but its model needs {expected.get(name)}"
+            )
 
 
 def _take_earlier_recipes(model: Any, tensors: Tensors) -> None:
-    """Use the recipes of an earlier version (``model.earlier_recipes``) for tensors that were drawn by them."""
+    """Use the recipe of an earlier version (``model.earlier_recipes``) for each tensor that was drawn by it."""
     for name, earlier in getattr(model, "earlier_recipes", {}).items():
         seed, given = model.slot_table.seed, tensors.get(name)
         if given is not None and not _is_drawn(given, model.recipes[name], seed) and _is_drawn(given, earlier, seed):
@@ -151,5 +156,5 @@ def _take_earlier_recipes(model: Any, tensors: Tensors) -> None:
 
 
 def _is_drawn(given: torch.Tensor, recipe: Recipe, seed: int) -> bool:
-    """Return whether a recipe draws this tensor, up to half precision."""
+    """Return whether a recipe draws this tensor, up to rounding to half precision."""
     return torch.allclose(given.float(), recipe.draw(seed), rtol=1e-2, atol=1e-5)

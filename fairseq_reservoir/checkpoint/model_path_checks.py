@@ -29,18 +29,18 @@ _READERS = (*_ENSEMBLES, "fairseq-eval-lm", "fairseq-validate")
 
 
 def error_without_task(error: KeyError) -> Exception:
-    """The error to raise in place of fairseq's ``KeyError(None)``, which means that ``fairseq-validate`` was given no task."""
+    """Return the error to raise in place of ``KeyError(None)``, which fairseq raises if ``fairseq-validate`` runs without a task."""
     if fairseq_command() == "fairseq-validate" and error.args == (None,):
-        return InputError("--task: is not given; give that of the training, such as --task translation")
+        return InputError("--task: is not given; give the task of the training, such as --task translation")
     return error
 
 
 def check_flags(flags: Namespace) -> None:
-    """Check the flags of a command that reads a model. Such a command reads no file before this.
+    """Check the flags of a command that reads a model. This runs before the command reads any file.
 
     Raises:
-        InputError: a model is not named or cannot be read, a number is out of its range, or ``fairseq-validate`` is not given the
-            size of a batch.
+        InputError: a model is not named or cannot be read, a number is out of its range, or ``fairseq-validate`` runs without the size
+            of a batch.
     """
     command = fairseq_command()
     if command in _READERS and hasattr(flags, "path"):
@@ -50,7 +50,7 @@ def check_flags(flags: Namespace) -> None:
 def _check(command: str, flags: Namespace) -> None:
     _check_files(command, flags)
     if command == "fairseq-validate" and flags.max_tokens is None and flags.batch_size is None:
-        raise InputError("--max-tokens: neither it nor --batch-size is given; give one, such as --max-tokens 4096")
+        raise InputError("--max-tokens, --batch-size: neither is given; give one of them, such as --max-tokens 4096")
     fairseq_rules.check(flags)
     generation_rules.check(flags)
     if command == "fairseq-interactive":
@@ -77,7 +77,7 @@ def check_overrides(path: str, state: dict[str, Any], overrides: dict[str, Any])
     Args:
         path: path of the checkpoint.
         state: state of the checkpoint.
-        overrides: overrides of its configuration; fairseq-validate adds its own flags.
+        overrides: overrides of the checkpoint's configuration. fairseq-validate adds its own flags to them.
 
     Raises:
         InputError: one line with the key.
@@ -128,7 +128,7 @@ def _check_files(command: str, flags: Namespace) -> None:
         raise InputError("--path: is not given; name a model's file, such as --path checkpoints/checkpoint_best.pt")
     if not _in_several_files(flags):
         if command not in _ENSEMBLES and len(split_paths(path)) > 1 and not os.path.exists(path):
-            raise InputError(f"--path {path}: several models, but {command} takes one")
+            raise InputError(f"--path {path}: several models, but {command} accepts only one")
         for one in split_paths(path) if command in _ENSEMBLES else [path]:
             _check_file("--path", one)
         if (language_model := read(CheckpointFlags, flags).lm_path) is not None:
@@ -148,6 +148,6 @@ def _check_file(flag: str, path: str) -> None:
         raise InputError(
             f"{flag} {path}: a folder; name a file in it, such as {os.path.join(path, 'checkpoint_best.pt')}"
         )
-    # For a model of FSDP fairseq reads the first shard.
+    # If FSDP saved the model in shards, ``path`` does not exist and fairseq reads the first shard.
     if os.path.exists(path) or not os.path.exists(f"{path[:-3]}-shard0.pt"):
         check_file(flag, path)

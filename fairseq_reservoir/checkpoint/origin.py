@@ -1,7 +1,7 @@
 """Record in each checkpoint the id of its training run and the hashes of its dictionaries.
 
-Both are in fairseq's ``extra_state``. The run id is a random number, which a resumed run keeps. A training that starts from a checkpoint
-without its optimizer state is a new run. Checkpoints of plain fairseq and of earlier versions have no run id.
+fairseq's ``extra_state`` stores both. The run id is a random number. A resumed run keeps it. A training that starts from a checkpoint
+but not from its optimizer state is a new run. Checkpoints of plain fairseq and of earlier plugin versions have no run id.
 """
 
 import secrets
@@ -18,7 +18,7 @@ _KEY = "fairseq_reservoir"
 
 
 def origin(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the record of a checkpoint, with the keys ``run`` and ``dictionaries`` (see ``dictionaries.describe``); {} without one."""
+    """Return the record in a checkpoint, with the keys ``run`` and ``dictionaries`` (see ``dictionaries.describe``); {} if it has none."""
     record = (state.get("extra_state") or {}).get(_KEY)
     return record if isinstance(record, dict) else {}
 
@@ -29,7 +29,7 @@ def dictionaries_of(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def without_run(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of ``extra_state`` for a checkpoint that is made from others: the dictionaries, without a run id."""
+    """Return the record for the ``extra_state`` of an averaged checkpoint: the dictionaries of ``state``, without a run id."""
     record = origin(state)
     return {_KEY: {"dictionaries": record["dictionaries"]}} if "dictionaries" in record else {}
 
@@ -55,6 +55,6 @@ def check_and_restore_run(
 
 
 def run_id(trainer: Any) -> dict[str, Any]:
-    """Return the record for ``extra_state``. A training without a run id gets one."""
+    """Return the record for ``extra_state``. If the training has no run id yet, it gets one."""
     trainer.training_run = getattr(trainer, "training_run", None) or secrets.token_hex(16)
     return {_KEY: {"run": trainer.training_run, "dictionaries": dictionaries.describe(trainer.task)}}

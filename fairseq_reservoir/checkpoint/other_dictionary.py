@@ -33,9 +33,9 @@ def add_flag(parser: Any) -> None:
 
 
 def read_flag(flags: Any, is_training: bool) -> None:
-    """Store the value of the flag in the environment, for the processes that a training starts.
+    """Store the value of the flag in the environment, so that the processes of a training inherit it.
 
-    A later training in this process without the flag removes the value. A variable that the user has set stays.
+    If a later training in this process does not have the flag, the value is removed. A variable that the user has set is kept.
     """
     global _set_by_flag
     if read(DictionaryOptions, flags).allow_other_dictionary:
@@ -49,23 +49,25 @@ def read_flag(flags: Any, is_training: bool) -> None:
 def refuse_other_dictionary(
     given: str, trained: dict[str, dict[str, Any]], task: Any, sides: tuple[str, ...] = ("source", "target")
 ) -> None:
-    """Refuse dictionaries of a task that have the size of a model's dictionaries, but other words.
+    """Refuse a task if its dictionaries have the same sizes as a model's dictionaries, but other words.
 
     Args:
         given: the flag and the file of the model, for messages.
-        trained: the model's dictionaries, as ``dictionaries.describe`` returns them; {} if it records none.
+        trained: the model's dictionaries, as ``dictionaries.describe`` returns them; {} if its file does not record them.
         task: the task of the training.
-        sides: sides that start with vectors of the model.
+        sides: the sides (source, target) with embeddings that start from the model's vectors.
 
     Raises:
-        InputError: one line with the dictionary and the possible solutions.
+        InputError: a dictionary differs; the message lists the possible solutions.
     """
-    if hasattr(
-        task, "dicts"
-    ):  # a multilingual task has one dictionary per language, and the pair decides which are used
+    # A multilingual task has one dictionary per language, and the language pair decides which of them are used.
+    if hasattr(task, "dicts"):
         return
     if not trained:
-        logger.info("%s: records no dictionary, so it is not compared with DATA; both must have the same", given)
+        logger.info(
+            "%s: has no hash of its dictionary, so it cannot be compared with DATA; make sure that the dictionaries are equal",
+            given,
+        )
         return
     for side in sides:
         dictionary = getattr(task, f"{side}_dictionary", None)
@@ -79,14 +81,14 @@ def refuse_other_words(given: str, trained: dict[str, Any] | None, dictionary: A
         return
     if trained["sha256"] != digest.of_symbols(dictionary.symbols):
         raise InputError(
-            f"{given}: its {side} dictionary has {len(dictionary)} entries, as {name} has, but other words or another order, so each word "
-            f"would start with the vector of another one; make DATA by fairseq-preprocess {_MAKES[side]} with the model's dictionary, or "
-            f"give {FLAG} (or {ALLOW}=1)"
+            f"{given}: its {side} dictionary has {len(dictionary)} entries like {name}, but other words or another order, so each word "
+            f"would start with the vector of another word; prepare DATA with the model's dictionary (fairseq-preprocess {_MAKES[side]}), "
+            f"or give {FLAG} (or {ALLOW}=1)"
         )
 
 
 def _name(task: Any, side: str) -> str:
-    """Return the file of a task's dictionary, if it has the usual name."""
+    """Return the path of a task's dictionary if the file has the usual name, else a phrase that describes the dictionary."""
     flags = read(DataFlags, getattr(task, "cfg", None) or getattr(task, "args", None))
     folder = next(iter(utils.split_paths(flags.data or "")), "")
     language = {"source": flags.source_lang, "target": flags.target_lang}[side]

@@ -1,14 +1,14 @@
-"""The file of an export: safetensors with a description in its metadata and a SHA-256 of both.
+"""The file format of an export: safetensors, with a description of the tensors, and a SHA-256 of the tensors and the description.
 
 Version 1: the metadata has one key, ``fairseq_reservoir``. Its value is JSON with the keys ``version``, ``seed``, ``generator``,
 ``body`` and ``sha256``. The body is the description, as deflated JSON in base64; ``read_body`` returns it. The hash covers the body
 and all tensors (``digest.of_contents``), so any change of the file is detected.
 
-Version 2, the compact form: the file has two tensors of bytes. ``tensors`` has all tensors of the export (``compact``). ``body`` is the
-description, deflated with a usual configuration as dictionary (``usual_configuration.json``), which halves its size. The metadata has no
-``body``.
+Version 2, the compact form: the file has two tensors of bytes. ``tensors`` contains all tensors of the export (``compact``). ``body`` is
+the deflated description. A usual configuration (``usual_configuration.json``) is the preset dictionary of deflate, which halves the size.
+The metadata has no ``body``.
 
-Versions 3 and 4 are versions 1 and 2 with text. They have another tensor of bytes, ``text``, which the description explains
+Versions 3 and 4 are versions 1 and 2 with text parts. They have an additional tensor of bytes, ``text``. Its format is in the description
 (``text.parts``).
 """
 
@@ -38,7 +38,7 @@ _IN_SIGHT = ("version", "seed", "generator")
 _BODY, _TENSORS = "body", "tensors"  # names of the compact form
 _TEXT = "text"
 _LARGEST_BODY = 2**26
-# Never change this file: exports are read with the text that they were written with.
+# Never change this file: an export can only be read with the preset dictionary with which it was written.
 _USUAL = Path(__file__).parent / "usual_configuration.json"
 
 
@@ -49,10 +49,10 @@ def write(
     compact: bool = False,
     text: parts.TextParts | None = None,
 ) -> None:
-    """Write an export atomically, with or without text parts. It is read back and compared before it replaces a file.
+    """Write an export atomically, with or without text parts. The new file is read and compared before it replaces an existing file.
 
     Raises:
-        InputError: it cannot be written, or reads back different.
+        InputError: the file cannot be written, or reading it returns other contents.
     """
     body, packed_text = {"version": COMPACT if compact else PLAIN, **body}, b""
     if text:
@@ -75,7 +75,7 @@ def write(
             raise OSError(error) from error
         found = read(temporary)
         if compact and digest.of_contents("", found[1]) != given or text and read_text(temporary) != text:
-            raise OSError("the written file reads back different")
+            raise OSError("reading the written file returned other contents")
 
 
 def read(
@@ -88,8 +88,8 @@ def read(
         check: called with the description and the shape of each tensor before a compact form is decoded.
 
     Raises:
-        InputError: the file is truncated, altered, not an export or of a newer version. A compact form needs a package that is not
-            installed, or its description does not fit its tensors.
+        InputError: the file is truncated, altered, not an export or of a newer version. For a compact form: constriction is not
+            installed, or the description does not fit the bytes.
     """
     with _opened(path) as file:
         described, body = _description(path, file)
@@ -176,7 +176,7 @@ def _as_tensor(content: bytes) -> torch.Tensor:
 
 
 def _described(body: dict[str, Any], packed: str, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Return the metadata. ``packed`` is the body of version 1."""
+    """Return the metadata. ``packed`` is the body in base64; empty for the compact form."""
     described = {name: body.get(name) for name in _IN_SIGHT}
     return described | ({"body": packed} if packed else {}) | {"sha256": digest.of_contents(packed, tensors)}
 
@@ -184,7 +184,7 @@ def _described(body: dict[str, Any], packed: str, tensors: dict[str, torch.Tenso
 def _deflated(body: dict[str, Any], usual: bytes = b"") -> bytes:
     """Return the deflated JSON of ``body``. Text that is also in the dictionary ``usual`` costs almost nothing.
 
-    Deflate refers back at most 32 KiB, so the configuration, which resembles ``usual``, comes first.
+    Deflate finds repetitions only within 32 KiB. The configuration resembles ``usual``, so it comes first.
     """
     ordered = json.loads(json.dumps(body, sort_keys=True))
     text = json.dumps(dict(sorted(ordered.items(), key=lambda item: item[0] != "config")))
@@ -212,7 +212,10 @@ def _opened(path: str | Path) -> Any:
 
 
 def _is_of_torch(path: str | Path) -> bool:
-    """Return whether a file begins like an archive of ``torch.save``. An export would need a description of 64 MiB for that."""
+    """Return whether a file begins like an archive of ``torch.save``.
+
+    safetensors begins with the length of its header. It could begin like this only with a header of about 64 MiB.
+    """
     with open(path, "rb") as stream:
         return stream.read(4) == b"PK\3\4"
 

@@ -11,9 +11,10 @@ from .ledger import Ledger
 
 
 def pack_masks(model: torch.nn.Module, ledger: Ledger) -> dict[str, torch.Tensor]:
-    """Pack the mask entries that have scores, under the names of the scores. Pinned entries are drawn again.
+    """Pack the mask entries that have scores, under the names of the scores.
 
-    Used as scores, the packed entries select the same mask, because selection keeps exactly as many of each value as there are.
+    Pinned entries are fixed at random and have no scores. They are not packed, because loading draws them again. If the packed entries are
+    used as scores, selection returns the same mask, because it keeps exactly as many entries of each value as there are.
 
     Raises:
         InputError: scores are NaN.
@@ -29,7 +30,7 @@ def pack_masks(model: torch.nn.Module, ledger: Ledger) -> dict[str, torch.Tensor
 
 
 def shapes_of_scales(ledger: Ledger) -> dict[str, tuple[int, int]]:
-    """Return by name the shapes of the scales, which only the state dict of an export has."""
+    """Return the shapes of the scales of rounded weights by name. Only the state dict of an export has scales."""
     shapes = {item.name: (item.scales, 1) for item in ledger.with_roles("rounded")}
     shapes |= {item.name: shapes[item.owner] for item in ledger.with_roles("tied") if item.owner in shapes}
     return {name_of_scales(name): shape for name, shape in shapes.items()}

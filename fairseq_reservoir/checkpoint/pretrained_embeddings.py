@@ -1,6 +1,6 @@
 """Read and write word vectors in the text format of word2vec.
 
-One line "COUNT DIM", then one line per token: the token and DIM numbers.
+The first line is "COUNT DIM". Each of the following COUNT lines has a token and DIM numbers.
 """
 
 import logging
@@ -16,7 +16,7 @@ from ..errors import InputError, whole_number
 from ..files import replacing_together
 
 logger = logging.getLogger(__name__)
-# True while a model is built for a checkpoint, which has all values. Files of vectors, which may be missing, are not read.
+# True while a model is built for a checkpoint. The checkpoint has all values, so files of vectors are not read, and may be missing.
 values_from_checkpoint = ContextVar("values_from_checkpoint", default=False)
 
 
@@ -40,13 +40,13 @@ def read_embeddings(
         dictionary: fairseq's dictionary.
         embed_dim: the model's width.
         min_coverage: minimum share of the dictionary's words, without special symbols, that the file must have.
-        flag: the option the path came from, for messages.
+        flag: the option that named the file, for messages.
 
     Returns:
-        (indices, vectors): int64 (found,) into the dictionary and float32 (found, embed_dim).
+        (indices, vectors) of the words that were found: indices in the dictionary, int64 (found,), and float32 (found, embed_dim).
 
     Raises:
-        InputError: the file is missing or malformed, has another dimension, or covers too little.
+        InputError: the file is missing or malformed, its vectors have another dimension, or it has too few of the words.
     """
     found: dict[int, torch.Tensor] = {}
     number = 1
@@ -68,7 +68,7 @@ def read_embeddings(
                         raise InputError(f"{flag} {path}: line {number} contains a number that is not finite")
             if number - 1 < (whole_number(header[0]) or 0):
                 raise InputError(
-                    f"{flag} {path}: line 1 has {header[0]} vectors, but {number - 1} follow; is the file complete? Then correct line 1"
+                    f"{flag} {path}: line 1 announces {header[0]} vectors, but {number - 1} follow; if the file is complete, correct line 1"
                 )
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{flag} {path}: cannot be read ({error})") from None
@@ -82,7 +82,7 @@ def read_embeddings(
     if covered < min_coverage * len(words):
         raise InputError(
             f"{flag} {path}: has {covered} of the dictionary's {len(words)} entries, less than --embed-min-coverage "
-            f"{min_coverage}; is it the file of the other language?"
+            f"{min_coverage}; is this the file of the other language?"
         )
     indices = sorted(found)
     vectors = torch.stack([found[i] for i in indices]) if indices else torch.empty(0, embed_dim)
@@ -90,12 +90,13 @@ def read_embeddings(
 
 
 def start_from(embedding: torch.nn.Embedding, path: str | None, dictionary: Any, flag: str) -> None:
-    """Copy the vectors of a file into an embedding, like fairseq's models.
+    """Copy the vectors of a file into an embedding, as fairseq's models do.
 
     Args:
         embedding: embedding of the dictionary's words.
-        path: the file, or None for no change.
-        flag: the option the path came from, for messages.
+        path: the file; None leaves the embedding unchanged.
+        dictionary: fairseq's dictionary.
+        flag: the option that named the file, for messages.
 
     Raises:
         InputError: as ``read_embeddings``, or the file has none of the words.
@@ -104,12 +105,14 @@ def start_from(embedding: torch.nn.Embedding, path: str | None, dictionary: Any,
         return
     indices, vectors = read_embeddings(path, dictionary, embedding.embedding_dim, 0, flag)
     if not len(indices):
-        raise InputError(f"{flag} {path}: has none of the dictionary's entries; is it the file of the other language?")
+        raise InputError(
+            f"{flag} {path}: has none of the dictionary's entries; is this the file of the other language?"
+        )
     embedding.weight.data[indices] = vectors
 
 
 class _LazyVectors(Mapping[str, torch.Tensor]):
-    """A file of vectors that is read at the first access. fairseq's models open the file before they have the dictionary."""
+    """A file of vectors that is read at the first access, because fairseq's models open it before they have the dictionary."""
 
     def __init__(self, path: str, read: Callable[[str], dict[str, torch.Tensor]]) -> None:
         self.path, self._read = path, read
@@ -132,12 +135,12 @@ class _LazyVectors(Mapping[str, torch.Tensor]):
 
 
 def defer_reading(parse_embedding: Callable[..., Any], embed_path: str) -> Any:
-    """Wraps ``utils.parse_embedding``: defer reading. A model that is built for a checkpoint does not read the file."""
+    """Wraps ``utils.parse_embedding``: read the file at the first access. A model that is built for a checkpoint does not read it."""
     return {} if values_from_checkpoint.get() else _LazyVectors(embed_path, parse_embedding)
 
 
 def load_vectors(load_embedding: Callable[..., Any], embed_dict: Any, vocab: Any, embedding: torch.nn.Embedding) -> Any:
-    """Wraps ``utils.load_embedding``: log how many words the file has, and refuse a file without any or with another dimension."""
+    """Wraps ``utils.load_embedding``: log how many words the file has. Refuse a file without any of them, or of another dimension."""
     if not isinstance(embed_dict, _LazyVectors):
         return load_embedding(embed_dict, vocab, embedding)
     start_from(embedding, embed_dict.path, vocab, "word vectors")
@@ -145,16 +148,19 @@ def load_vectors(load_embedding: Callable[..., Any], embed_dict: Any, vocab: Any
 
 
 def print_overlap(print_embed_overlap: Callable[..., Any], embed_dict: Any, vocab_dict: Any) -> None:
-    """Wraps ``utils.print_embed_overlap``, because ``load_vectors`` logs the number of words."""
+    """Wraps ``utils.print_embed_overlap``: print nothing for our vectors, because ``load_vectors`` logs the number of words."""
     if not isinstance(embed_dict, _LazyVectors):
         print_embed_overlap(embed_dict, vocab_dict)
 
 
 def write_tables(tables: Mapping[str, tuple[Any, torch.Tensor]]) -> None:
-    """Write one file of vectors for each path: the rows of a weight (words, dim) under the words of a dictionary.
+    """Write files of word vectors.
 
-    Files of one model replace earlier ones together, so that a reader never finds files of two models (``files.replacing_together``).
-    Numbers have enough digits to give the same float32.
+    Files of one model replace earlier files together, so that a reader never finds files of two models (``files.replacing_together``).
+    Numbers are written with enough digits to be read as the same float32 values.
+
+    Args:
+        tables: maps the path of each file to a dictionary and a weight (words, dim) with one row per word of the dictionary.
 
     Raises:
         InputError: a dictionary and its weight differ in size.

@@ -16,7 +16,7 @@ from .compact import is_shape
 
 Tensors = dict[str, torch.Tensor]
 
-# No model has more random numbers. They would fill the memory of most machines.
+# Maximum number of random numbers in a file. No model has more, and they would fill the memory of most machines.
 MOST_DRAWN = 2**31
 ROUNDINGS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -24,11 +24,11 @@ ROUNDINGS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat1
 def read_state_dict(path: str) -> dict[str, torch.Tensor]:
     """Return the state dict of the exported model, float32 as in fairseq's checkpoints.
 
-    Mask entries take the place of the scores: selecting the largest ones gives the same mask. Levels take the place of latent weights,
-    and their scales are added. Tied parameters share one tensor.
+    Mask entries replace the scores: selecting the largest entries gives the same mask. Levels replace the latent weights, and their
+    scales are added. Tied parameters share one tensor.
 
     Raises:
-        InputError: the file is truncated, altered or not an export, or this machine draws other bits.
+        InputError: the file is truncated, altered or not an export, or a random tensor drawn on this machine has other bits.
     """
     with damage.reading(path):
         return state_dict(path, *packed_file.read(path))
@@ -39,7 +39,7 @@ def state_dict(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, t
     check_sizes(path, body, tensors)
     if body["random"] and body["generator"] != GENERATOR:
         raise InputError(
-            f"{path}: random tensors of generator {body['generator']}; this fairseq_reservoir has {GENERATOR}"
+            f"{path}: random tensors of the generator {body['generator']}; this fairseq_reservoir has {GENERATOR}"
         )
     state = {name: _widen(tensor) for name, tensor in tensors.items()}
     for name, mask in body["masks"].items():
@@ -52,12 +52,12 @@ def state_dict(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, t
             state[name] = _draw(name, random, body["seed"])
         if digest.of_tensor(state[name]) != random["sha256"]:
             raise InputError(
-                f"{path}: {name} drawn on this machine differs from the one of the training (orthogonal and normal tensors"
-                " agree to 1e-6 only); export again without --regenerate"
+                f"{path}: {name}, drawn on this machine, differs from the tensor of the training (orthogonal and normal tensors"
+                " agree across machines only to about 1e-6); export the checkpoint again without --regenerate"
             )
     for name, owner in body["tied"].items():
         state[name] = state[owner]
-        if owner in body.get("levels", {}):  # a module with two names is loaded under both
+        if owner in body.get("levels", {}):  # a module with two names loads its scales under both names
             state[name_of_scales(name)] = state[name_of_scales(owner)]
     return state
 
@@ -91,10 +91,10 @@ def check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
         if type(blocks) is not int or not 1 <= blocks <= max(rows, 1) or rows % blocks:
             refuse(name, f"{blocks} blocks of {rows} rows")
         if name in tensors and list(tensors[name].shape) != shape:
-            refuse(name, f"shape {shape}, stored with {list(tensors[name].shape)}")
+            refuse(name, f"shape {shape}, but the stored tensor has {list(tensors[name].shape)}")
         drawn += 0 if name in tensors else math.prod(shape)
         if drawn > MOST_DRAWN:
-            refuse(name, f"shape {shape}, which needs more than {MOST_DRAWN:,} random numbers in all")
+            refuse(name, f"shape {shape}, so that the file needs more than {MOST_DRAWN:,} random numbers")
 
 
 def _draw(name: str, random: dict[str, Any], seed: int) -> torch.Tensor:

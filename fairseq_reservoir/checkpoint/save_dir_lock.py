@@ -1,8 +1,8 @@
-"""One training at a time in a ``--save-dir``: the file ``training.lock`` in it names the process that saves there.
+"""Allow one training at a time in a ``--save-dir``. The file ``training.lock`` in this folder names the process that trains there.
 
-The package filelock is not used. Its version 4 raises an error on file systems without locks unless they report ENOSYS, and leaves the
-file in the folder at the end. Its version 3, which torch also accepts, empties the file before it has the lock, so that the name of the
-holder is lost, and its locks pass to data loaders that outlive a killed training.
+The package filelock is not used. Its version 4 raises an error on a file system without locks unless this reports ENOSYS. It also does
+not delete the lock file at the end. Its version 3, which torch also accepts, empties the file before it has the lock, so that the name of
+the holder is lost. Data loaders inherit its locks, and may outlive a killed training.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _TEMPORARY = re.compile(r"checkpoint.*\.pt\.(\d+)\.tmp")
 
 
 def train_alone(main: Callable[..., Any], cfg: Any, **kwargs: Any) -> Any:
-    """Run fairseq's ``main`` with the lock of its ``--save-dir``, which rank 0 holds.
+    """Run fairseq's ``main`` while rank 0 holds the lock of the ``--save-dir``.
 
     Raises:
         InputError: another training has the lock; the message names host and process.
@@ -47,10 +47,10 @@ def train_alone(main: Callable[..., Any], cfg: Any, **kwargs: Any) -> Any:
 
 @contextlib.contextmanager
 def held(save_dir: str) -> Iterator[None]:
-    """Hold the lock of a folder. The folder is made if it does not exist.
+    """Hold the lock of a folder. The folder is created if it does not exist.
 
-    The system releases the lock of a process that ends or is killed, so an orphaned lock file is taken over. A lock file of another
-    machine is not, because its process may still run, unless the same job of Slurm runs again.
+    The operating system releases the lock of a process that ends or is killed, so this process takes over an orphaned lock file. It does
+    not take over a lock file of another machine, because the other process may still run. An exception is a Slurm job that runs again.
 
     Raises:
         InputError: another process has the lock or may have it, or the file cannot be written.
@@ -86,14 +86,16 @@ def _take(path: Path, save_dir: str) -> int:
                 )
             if not _is_gone(owner):
                 raise InputError(
-                    f"--save-dir {save_dir}: process {owner['process']} on {owner['host']} is training there, or was killed, which "
-                    f"cannot be seen from {socket.gethostname()}; if it is gone, delete {path}"
+                    f"--save-dir {save_dir}: process {owner['process']} on {owner['host']} is training there, or was killed; "
+                    f"{socket.gethostname()} cannot check which; if the process has ended, delete {path}"
                 )
-            if not _is_at(lock, path):  # its holder has just ended, and taken the file away
+            if not _is_at(lock, path):  # the holder of the lock has just ended and deleted the file
                 os.close(lock)
                 continue
             if owner:
-                logger.info("process %s on %s, which trained in %s, is gone", owner["process"], owner["host"], save_dir)
+                logger.info(
+                    "process %s on %s, which trained in %s, has ended", owner["process"], owner["host"], save_dir
+                )
             os.ftruncate(lock, 0)
             os.pwrite(lock, json.dumps(_ourselves()).encode(), 0)
             return lock
@@ -103,7 +105,10 @@ def _take(path: Path, save_dir: str) -> int:
 
 
 def _locked(lock: int) -> bool | None:
-    """Whether the lock was acquired; None if the file system has no locks. Processes that are forked later do not have the lock."""
+    """Try to acquire the lock, and return whether it was acquired; None if the file system has no locks.
+
+    Processes that are forked later do not inherit the lock.
+    """
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
@@ -124,14 +129,14 @@ def _ourselves() -> dict[str, Any]:
 
 
 def _boot() -> str | None:
-    """An identifier of this start of the machine, the same in all its containers; None if the system has none."""
+    """Return an identifier of this boot of the machine, the same in all its containers; None if the system has none."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return None
 
 
 def _read(lock: int) -> dict[str, Any]:
-    """The owner in a lock file; empty if the file has no owner, as after a kill before it was written."""
+    """Return the owner in a lock file; {} if the file has no owner, for example if the process was killed before it wrote the file."""
     try:
         owner = json.loads(os.pread(lock, 4096, 0))
     except (ValueError, RecursionError):
@@ -141,7 +146,10 @@ def _read(lock: int) -> dict[str, Any]:
 
 
 def _is_gone(owner: dict[str, Any]) -> bool:
-    """Whether the owner of a free lock has certainly ended: a process of this machine, or this job before it was queued again."""
+    """Return whether the owner in a lock file that nobody has locked has certainly ended.
+
+    This is certain for a process of this machine, and for this Slurm job before it was queued again.
+    """
     ours = _ourselves()
     here = owner.get("host") == ours["host"] or owner.get("boot") == ours["boot"] is not None
     again = owner.get("job") == ours["job"] is not None and owner.get("restart") != ours["restart"]
@@ -149,7 +157,7 @@ def _is_gone(owner: dict[str, Any]) -> bool:
 
 
 def _is_at(lock: int, path: Path) -> bool:
-    """Whether the open file is still the one at ``path``."""
+    """Return whether ``path`` is still the path of the open file."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(lock), os.lstat(path))
     return False

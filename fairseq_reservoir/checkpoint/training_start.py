@@ -21,18 +21,19 @@ _DEFAULT = "checkpoint_last.pt"
 
 
 def check_start(config: Any, model: Any = None) -> None:
-    """Refuse to resume from an export, and initial values that a checkpoint would replace.
+    """Refuse to resume from an export. Refuse initial values that a checkpoint would replace.
 
-    An export has mask entries in place of scores. Training with them would never restore a dropped weight: its score is 0, and so is the
-    sign by which its gradient is multiplied. An export also has levels in place of latent weights.
+    An export has mask entries in place of scores. Training with them would never restore a dropped weight, because its score is 0, and so
+    is the sign by which its gradient is multiplied. An export also has levels in place of latent weights.
 
     Args:
         config: fairseq's options of the group ``checkpoint``.
         model: options of the model.
 
     Raises:
-        InputError: the start is an export without optimizer state, or one with masks or rounded weights. --frozen-init would replace
-            values of a model or of word vectors. The file of --start-encoder-from or --start-decoder-from is missing or unused.
+        InputError: the training would resume from an export, or start from an export with masks or rounded weights. Or --frozen-init
+            contradicts another flag that sets the same values, or the file of --start-encoder-from or --start-decoder-from is missing or
+            unused.
     """
     flags, checkpoints = read(ComponentOptions, model), read(CheckpointFlags, config)
     frozen_init = flags.frozen_init or "model"
@@ -55,17 +56,17 @@ def check_start(config: Any, model: Any = None) -> None:
         for found, missing in (("masks", "scores"), ("levels", "latent weights")):
             if body.get(found):
                 raise InputError(
-                    f"{name}: an export of {found}, without the {missing} that training needs; give the original checkpoint"
+                    f"{name}: an export, which has {found} but not the {missing} that training needs; give the original checkpoint"
                 )
         if flag != "finetune_from_model":
             raise InputError(
-                f"{name}: an export, without the optimizer's state; give the original checkpoint, or start a new"
+                f"{name}: an export, which has no optimizer state; give the original checkpoint, or start a new"
                 f" training with --finetune-from-model {path}"
             )
 
 
 def _check_stack(config: Any, model: Any, stack: str, path: str) -> None:
-    """Refuse a missing file for a stack, or other flags that set the same values."""
+    """Refuse ``--start-encoder-from`` or ``--start-decoder-from`` if its file is missing, or if another flag sets the same values."""
     given = f"--start-{stack}-from {path}"
     checkpoints = read(CheckpointFlags, config)
     for other in ("finetune_from_model", "restore_file"):
@@ -78,7 +79,7 @@ def _check_stack(config: Any, model: Any, stack: str, path: str) -> None:
 
 
 def _refuse_lost_vectors(model: Any, frozen_init: str) -> None:
-    """Refuse word vectors for a table that --frozen-init freezes at other values."""
+    """Refuse word vectors for an embedding table that --freeze freezes at the values of --frozen-init."""
     flags, components = read(ModelFlags, model), read(ComponentOptions, model)
     shared, tied = flags.share_all_embeddings, flags.share_decoder_input_output_embed
     names = {stack: {f"{stack}.embed_tokens.weight"} for stack in ("encoder", "decoder")}
@@ -89,13 +90,13 @@ def _refuse_lost_vectors(model: Any, frozen_init: str) -> None:
     for stack, path in _vectors_of(flags).items():
         if path and _is_frozen(names[stack], components.freeze, components.freeze_except):
             raise InputError(
-                f"--frozen-init {frozen_init}: would replace the vectors of --{stack}-embed-path {path}, which are frozen;"
-                " remove one of them"
+                f"--frozen-init {frozen_init}: would replace the frozen vectors of --{stack}-embed-path {path}; remove one of the"
+                " two flags"
             )
 
 
 def _vectors_of(flags: ModelFlags) -> dict[str, str | None]:
-    """The file of word vectors of each stack."""
+    """Return the file of word vectors of each stack."""
     return {"encoder": flags.encoder_embed_path, "decoder": flags.decoder_embed_path}
 
 
@@ -110,14 +111,14 @@ def _is_frozen(names: set[str], freeze: str | None, spared: str | None) -> bool:
 
 
 def check_whole(config: Any) -> None:
-    """Refuse to start from a missing or corrupted checkpoint, or from another file.
+    """Refuse to start from a file that is missing, corrupted or not a checkpoint.
 
-    fairseq trains from scratch if the file of ``--restore-file`` is missing or a folder, or if that of ``--finetune-from-model`` is a
-    folder. This is right only for the default ``checkpoint_last.pt``. A broken link counts as corrupted, because the training behind
-    it would be lost silently.
+    fairseq trains from scratch if the file of ``--restore-file`` is missing or a folder, or if the file of ``--finetune-from-model`` is a
+    folder. Only for the default, ``checkpoint_last.pt``, this is right if the file is missing. A broken link is refused even then, because
+    the checkpoint to which it pointed would be ignored without an error.
 
     Raises:
-        InputError: one line with the flag and the file, and an intact checkpoint if there is one.
+        InputError: the message names the flag, the file, and an intact checkpoint if there is one.
     """
     for flag, path in _start_files(config):
         if "://" in path:
@@ -152,7 +153,7 @@ def _check_address(flag: str, path: str) -> None:
 
 
 def _start_files(config: Any) -> Iterator[tuple[str, str]]:
-    """Yield the flag and the file of each start. The default ``checkpoint_last.pt`` counts if it, or a broken link, exists."""
+    """Yield (flag, file) for each file from which the training starts. The default file is included if it exists, even as a link."""
     flags = read(CheckpointFlags, config)
     suffix = flags.checkpoint_suffix or ""
     if config.restore_file != _DEFAULT:

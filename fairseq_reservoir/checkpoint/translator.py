@@ -30,10 +30,10 @@ class Hypothesis:
     """A translation of a line.
 
     Attributes:
-        text: detokenised.
+        text: the detokenised translation.
         score: mean natural logarithm of the tokens' probabilities, as in fairseq (with ``lenpen`` 1).
-        parts: number of parts in which the line was translated.
-        cut_short: whether a part reached the maximum length of a translation.
+        parts: number of parts into which the line was split.
+        cut_short: whether the translation of a part was cut at the maximum length.
     """
 
     text: str
@@ -60,7 +60,7 @@ class _Translation:
 
 
 class Translator(GeneratorHubInterface):
-    """fairseq's ``GeneratorHubInterface`` for text.
+    """A ``GeneratorHubInterface`` of fairseq that translates plain text.
 
     Args:
         path: path of the export.
@@ -94,7 +94,7 @@ class Translator(GeneratorHubInterface):
         return self.pieces.join([self.tgt_dict[i] for i in kept])
 
     def translate(self, sentences: str | Sequence[str], beam: int = BEAM, **options: Any) -> str | list[str]:
-        """Return the best translation of a sentence, or of each sentence of a list. That of a blank sentence is empty.
+        """Return the best translation of a sentence, or of each sentence in a list. A blank sentence has an empty translation.
 
         Args:
             sentences: text of any length.
@@ -125,16 +125,16 @@ class Translator(GeneratorHubInterface):
             beam: beam size.
             nbest: number of hypotheses to return.
             batch_size: lines or parts per batch, sorted by length.
-            split_above: tokens. fairseq ends a translation at ``max_len_b`` 200.
-            after_batch: called after each batch with the number of lines that it has finished.
-            generation: fairseq's options of generation by name, such as ``lenpen``.
+            split_above: maximum number of source tokens in a part. fairseq ends a translation after ``max_len_b`` tokens, by default 200.
+            after_batch: called after each batch with the number of lines that this batch completed.
+            generation: values of fairseq's generation options by name, such as ``lenpen``.
 
         Raises:
             InputError: an option does not exist or is out of range.
         """
         check_numbers({"beam": beam, "nbest": nbest, "batch_size": batch_size, "split_above": split_above})
         if nbest > beam:
-            raise InputError(f"nbest {nbest}: at most beam, {beam}")
+            raise InputError(f"nbest {nbest}: must be at most beam, {beam}")
         with _in_range(generation):
             generator = self.task.build_generator(self.models, _generation(generation, beam, nbest))
         most = min(split_above, self.longest_source())
@@ -205,8 +205,8 @@ def open_translator(path: str, **overrides: Any) -> Translator:
     """
     if not str(path).endswith(packed_file.SUFFIX):
         raise InputError(
-            f"{path}: not an export with dictionaries and pieces, which ends in {packed_file.SUFFIX};"
-            f" {_ADVICE}, or give data=FOLDER from Python"
+            f"{path}: not an export with dictionaries and pieces (a file *{packed_file.SUFFIX}); {_ADVICE};"
+            " in Python, data=FOLDER can name the dictionaries instead"
         )
     with damage.reading(path):
         text = packed_file.read_text(path)
@@ -216,8 +216,8 @@ def open_translator(path: str, **overrides: Any) -> Translator:
 
 
 _ADVICE = (
-    "fairseq-reservoir export CHECKPOINT OUT.safetensors --sentencepiece-model FILE (or --bpe-codes FILE, or --with-text) writes"
-    " one"
+    "to write one: fairseq-reservoir export CHECKPOINT OUT.safetensors --sentencepiece-model FILE (or --bpe-codes FILE, or"
+    " --with-text)"
 )
 
 
@@ -229,7 +229,7 @@ def check_numbers(numbers: dict[str, Any]) -> None:
 
 
 def _batches(parts: list[_Part], batch_size: int) -> Iterator[list[int]]:
-    """Yield the indices of parts of similar length, longest first, which fairseq's LSTM needs."""
+    """Yield batches as indices of parts with similar lengths. The longest part comes first, because fairseq's LSTM needs this order."""
     order = sorted(range(len(parts)), key=lambda i: len(parts[i].tokens))
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size][::-1]
@@ -251,7 +251,7 @@ def _generation(options: dict[str, Any], beam: int, nbest: int) -> Any:
 
 @contextmanager
 def _in_range(options: dict[str, Any]) -> Iterator[None]:
-    """Name the options if fairseq finds a value out of range, in its generator or at the first token."""
+    """Context that names the options if fairseq refuses a value, when it builds the generator or at the first token."""
     try:
         yield
     except (AssertionError, ValueError) as error:
@@ -265,7 +265,7 @@ def _shown(options: dict[str, Any]) -> str:
 
 
 def task_of_text(body: dict[str, Any], text: TextParts) -> TranslationTask:
-    """Return the task of an export, with its own dictionaries."""
+    """Return a translation task with the dictionaries of an export."""
     return TranslationTask(_config(body, text), _dictionary(text.source), _dictionary(text.target))
 
 
@@ -277,7 +277,7 @@ def _dictionary(words: tuple[str, ...]) -> Dictionary:
 
 
 def _config(body: dict[str, Any], text: TextParts) -> Any:
-    """Return a configuration of the task with the file's options that matter for translation, with their types."""
+    """Return a typed configuration of the task, with the export's options that matter for translation."""
     described = body["config"]["task"]
     described = described.get("__namespace__", described)
     kept = ("left_pad_source", "max_source_positions", "max_target_positions")

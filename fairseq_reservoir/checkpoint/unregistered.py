@@ -1,4 +1,4 @@
-"""Refuse checkpoints with an unregistered task, architecture or kind of layer, and name it."""
+"""Refuse a checkpoint with an unregistered task, architecture or kind of layer. The message names the unregistered class."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
         state: state that fairseq has read from it.
 
     Raises:
-        InputError: one line with the layer and its name.
+        InputError: a kind of layer is not registered; the message has its letter and name.
     """
     model, names = getattr(state.get("cfg"), "model", None), _stored_names(state)
     flags = read(PlanFlags, model)
@@ -40,10 +40,10 @@ def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
 
 
 def check_architecture(cfg: Any) -> None:
-    """Refuse the configuration of a model that is not registered. fairseq's own assertion raises an IndexError for it.
+    """Refuse an unregistered architecture. fairseq itself would fail with an IndexError in its assertion.
 
     Raises:
-        InputError: one line with the architecture.
+        InputError: the architecture is not registered; the message names it.
     """
     name = architecture_of(cfg)
     if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_DATACLASS_REGISTRY:
@@ -51,23 +51,23 @@ def check_architecture(cfg: Any) -> None:
 
 
 def check_task(cfg: Any) -> None:
-    """Refuse an unregistered task, and an export without ``--data``.
+    """Refuse an unregistered task. Refuse an export without ``--data``.
 
     Raises:
-        InputError: one line with the task.
+        InputError: the task is not registered, or the folder of the dictionaries is not given.
     """
     if read(DataFlags, cfg).data == "":
         raise InputError(
-            "--data: is not given; name the folder of the dictionaries, because an export does not (arg_overrides in Python)"
+            "--data: is not given; an export does not name the folder of the dictionaries (in Python, use arg_overrides)"
         )
-    names = (getattr(cfg, "task", None), choice_of(cfg))  # of a command line and of a group
+    names = (getattr(cfg, "task", None), choice_of(cfg))  # from the flags of a command line, or from a group of options
     name = next((name for name in names if isinstance(name, str)), None)
     if name and name not in TASK_REGISTRY:
         raise InputError(f"the task {name} is not registered here; give the --user-dir that registers it")
 
 
 def _stored_names(state: dict[str, Any]) -> dict[str, str]:
-    """Return the names of user-defined kinds by letter, from the text "A gated linear unit, B another"."""
+    """Return the names of user-defined kinds of layers by letter, parsed from a text such as "A gated linear unit, B another"."""
     try:
         stored = read_description(state["model"][BUFFER]).get("kinds") or ""
     except (InputError, KeyError):

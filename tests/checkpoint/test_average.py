@@ -90,17 +90,19 @@ def test_tied_tensors_are_stored_once(toy_data, tmp_path):
 
 def test_refusals(run, toy_data, tmp_path):
     last, out = run / "checkpoint_1_20.pt", tmp_path / "mean.pt"
-    assert f"CHECKPOINT {run / 'other' / 'checkpoint_1_20.pt'}: trained with mask_seed 4, {last} with 3" in refusal(
+    assert f"CHECKPOINT {run / 'other' / 'checkpoint_1_20.pt'}: trained with mask_seed 4, but {last} with 3" in refusal(
         last, run / "other" / "checkpoint_1_20.pt", out
     )
     assert "an average needs two or more" in refusal(last, out)
     exported = tmp_path / "a.safetensors"
     export(last, exported)
-    assert "an export; average the checkpoints instead, which have the scores" in refusal(last, exported, out)
+    assert "an export, which has no scores of masks; average the original checkpoints" in refusal(last, exported, out)
     state = torch.load(last)
     state["model"]["encoder.random_layer.fc1"][0, 0] += 1
     torch.save(state, tmp_path / "altered.pt")
-    assert "its random tensor encoder.random_layer.fc1 is not that of" in refusal(last, tmp_path / "altered.pt", out)
+    assert "its random tensor encoder.random_layer.fc1 differs from that of" in refusal(
+        last, tmp_path / "altered.pt", out
+    )
     state["model"]["encoder.random_layer.fc1"][0, 0] -= 1
     state["model"]["encoder.layers.0.fc1.scores"][0, 0] = torch.nan
     torch.save(state, tmp_path / "nan.pt")
@@ -134,11 +136,13 @@ def test_runs_of_other_seeds(flags, toy_data, tmp_path):
     for seed in (1, 2):
         train(toy_data, *flags, *SMALL, "--seed", seed, "--max-update", 1, "--save-dir", tmp_path / f"{seed}")
     one, two = (tmp_path / f"{seed}" / "checkpoint_1_1.pt" for seed in (1, 2))
-    assert f"CHECKPOINT {two}: of another training run than {one}; average checkpoints of one run" in refusal(
+    assert f"CHECKPOINT {two}: from a different training run than {one}; average checkpoints of one run" in refusal(
         one, two, tmp_path / "mean.pt"
     )
     found = refusal(without_mark(one), two, tmp_path / "mean.pt")
-    assert f"CHECKPOINT {two}: trained with --seed 2, {tmp_path}/1/unmarked_checkpoint_1_1.pt with 1; average" in found
+    assert (
+        f"CHECKPOINT {two}: trained with --seed 2, but {tmp_path}/1/unmarked_checkpoint_1_1.pt with 1; average" in found
+    )
     assert not (tmp_path / "mean.pt").exists()
 
 
@@ -148,7 +152,9 @@ def test_frozen_tensors_are_those_of_the_run(toy_data, tmp_path):
     state = torch.load(two)
     state["model"]["encoder.embed_tokens.weight"][0, 0] += 1
     torch.save(state, two)
-    assert "its frozen tensor encoder.embed_tokens.weight is not that of" in refusal(one, two, tmp_path / "mean.pt")
+    assert "its frozen tensor encoder.embed_tokens.weight differs from that of" in refusal(
+        one, two, tmp_path / "mean.pt"
+    )
 
 
 def test_a_resumed_run_is_one_run(toy_data, tmp_path):
@@ -169,9 +175,11 @@ def test_a_resumed_run_is_one_run(toy_data, tmp_path):
     )
     train(toy_data, *on, "--finetune-from-model", first, "--save-dir", tmp_path / "tuned")
     tuned = tmp_path / "tuned" / "checkpoint_1_2.pt"
-    assert f"CHECKPOINT {tuned}: of another training run than {first}" in refusal(first, tuned, tmp_path / "no.pt")
+    assert f"CHECKPOINT {tuned}: from a different training run than {first}" in refusal(
+        first, tuned, tmp_path / "no.pt"
+    )
     unmarked = without_mark(first)  # as a mean; whichever is the first, no two of the others may be of two runs
-    assert "of another training run" in refusal(unmarked, first, tuned, tmp_path / "no.pt")
+    assert "from a different training run" in refusal(unmarked, first, tuned, tmp_path / "no.pt")
 
 
 def test_a_mean_of_other_seeds_made_elsewhere_does_not_load(run, tmp_path):

@@ -225,8 +225,8 @@ def many_of_one_symbol(body):
 
 
 OF_TYPE, OF_PLANES, OF_COUNTS = (
-    "not a type of numbers",
-    "its type has another number of planes",
+    "its dtype or its number of bits is invalid",
+    r"a tensor of its type must have \d planes",
     "counts or bytes do not fit",
 )
 HOSTILE = {
@@ -235,10 +235,10 @@ HOSTILE = {
     "numbers of a huge shape": (entry("numbers", shape=[2**40, 2**40]), r"shape \[1099511627776, 1099511627776\] in"),
     "half a row": (entry("numbers", shape=[0.5, 2]), r"shape \[0.5, 2\]"),
     "less than nothing": (entry("plain", shape=[-4]), r"shape \[-4\] in"),
-    "more than there is": (entry("plain", shape=[20]), r"shape \[[\d, ]+\], too much for [\d,]+ bytes in all"),
-    "far more than there is": (entry("plain", shape=[30000]), r"shape \[30000\], too much for [\d,]+ bytes in all"),
-    "wider numbers than there is room for": (entry("plain", dtype="float64"), r"shape \[[\d, ]+\], too much for [\d,]+ bytes in all"),
-    "less than there is": (lambda body: body["coded"].pop("plain"), r"[\d,]+ bytes in all, not [\d,]+"),
+    "more than there is": (entry("plain", shape=[20]), r"shape \[[\d, ]+\], too large for a file with [\d,]+ bytes of tensors"),
+    "far more than there is": (entry("plain", shape=[30000]), r"shape \[30000\], too large for a file with [\d,]+ bytes of tensors"),
+    "wider numbers than there is room for": (entry("plain", dtype="float64"), r"shape \[[\d, ]+\], too large for a file with "),
+    "less than there is": (lambda body: body["coded"].pop("plain"), r"[\d,]+ bytes, but the file has [\d,]+ bytes of tensors"),
     "another type": (entry("numbers", dtype="float32"), OF_PLANES),
     "no type": (entry("numbers", dtype=["float16"]), OF_TYPE),
     "two types": (entry("numbers", bits=2), OF_TYPE),
@@ -248,7 +248,7 @@ HOSTILE = {
     "planes of nothing": (entry("numbers", planes=None), OF_PLANES),
     "a mask without planes": (lambda body: body["coded"]["mask"].pop("planes"), OF_PLANES),
     "many planes": (entry("mask", planes=[None] * 10), OF_PLANES),
-    "planes as they are": (entry("mask", planes=[None]), r"shape \[[\d, ]+\], too much for [\d,]+ bytes in all"),
+    "planes as they are": (entry("mask", planes=[None]), r"shape \[[\d, ]+\], too large for a file with [\d,]+ bytes of tensors"),
     "planes of numbers": (entry("mask", planes=[3]), f"{OF_COUNTS} 3,600 symbols"),
     "more counts": (counts(lambda c: c.append(1)), OF_COUNTS),
     "counts below nothing": (counts(lambda c: c.extend([-1, 1])), OF_COUNTS),
@@ -258,8 +258,8 @@ HOSTILE = {
     "counts as text": (plane(counts="12"), OF_COUNTS),
     "fewer bytes": (plane(bytes=8), OF_COUNTS),
     "half a byte": (plane(bytes=100.5), OF_COUNTS),
-    "all in one symbol": (plane(counts=[3600], bytes=0), r"[\d,]+ bytes in all, not [\d,]+"),
-    "many masks of one symbol": (many_of_one_symbol, r"shape \[7000000\], too much for [\d,]+ bytes in all"),
+    "all in one symbol": (plane(counts=[3600], bytes=0), r"[\d,]+ bytes, but the file has [\d,]+ bytes of tensors"),
+    "many masks of one symbol": (many_of_one_symbol, r"shape \[7000000\], too large for a file with [\d,]+ bytes of tensors"),
     "an entry that is none": (lambda body: body["coded"].update(mask=3), "shape None in"),
     "two counts exchanged": (counts(lambda c: c.reverse()), "not the code of symbols with these counts"),
 }  # fmt: skip

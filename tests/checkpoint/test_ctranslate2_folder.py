@@ -57,8 +57,8 @@ def refused(tmp_path):
 
 
 def test_unsupported_models_are_named(refused, every_kind, with_text, tmp_path):
-    assert refused(every_kind.path).endswith("encoder layer 2 is F (feed-forward), which fairseq's transformer does not have; plans"
-                                             " of L and T can be materialized")  # fmt: skip
+    assert refused(every_kind.path).endswith("encoder layer 2 is F (feed-forward), which fairseq's transformer does not have; only"
+                                             " plans of L and T can be materialized")  # fmt: skip
     assert refused(with_text, "--quantization", "int1").startswith("--quantization int1: choose from ")
     assert refused(with_text, "--data", tmp_path / "no").startswith(
         f"--data {tmp_path}/no: does not contain the dictionaries"

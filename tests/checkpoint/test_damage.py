@@ -33,7 +33,7 @@ def test_torch_loads_a_flipped_bit_and_this_plugin_does_not(path):
     with pytest.raises(
         InputError,
         match=f"^{path}: a damaged checkpoint, its record data/0 has changed since it was written; "
-        "no other checkpoint beside it is intact$",
+        "no other checkpoint in this folder is intact$",
     ):
         refuse_damaged(path)
     with pytest.raises(InputError, match="a damaged checkpoint, its record data/0"):
@@ -75,7 +75,7 @@ def test_other_files_beside_it(path):
     (path.parent / "checkpoint_gone.pt").symlink_to(path.parent / "nowhere")
     (path.parent / "checkpoint_folder.pt").mkdir()
     path.write_bytes(b"PK")
-    with pytest.raises(InputError, match=": a damaged checkpoint, .*; no other checkpoint beside it is intact"):
+    with pytest.raises(InputError, match=": a damaged checkpoint, .*; no other checkpoint in this folder is intact"):
         refuse_damaged(path)
 
 
@@ -110,7 +110,7 @@ def test_a_checkpoint_without_checksums_is_loaded_with_one_warning(tmp_path, how
     for _ in range(2):
         refuse_damaged(path)
     reasons = {
-        "before 1.6": "torch's format of before version 1.6 has no checksums",
+        "before 1.6": "torch's format before version 1.6 has no checksums",
         "no checksums": "it was written without checksums",
     }
     line = f"{path}: cannot be checked for damage, because {reasons.get(how)}; compare the file with its source"

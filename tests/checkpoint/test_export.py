@@ -158,7 +158,10 @@ def test_reading_needs_no_fairseq_and_no_pickle(every_kind, tmp_path):
         (["{}/good.pt", "{}/a.pt"], "OUT {}/a.pt: the name must end in .safetensors"),
         (["{}/good.pt", "{}/old.safetensors"], "OUT {}/old.safetensors: exists; --force replaces it"),
         (["{}/good.pt", "{}/a.safetensors", "--dtype", "fp8"], "--dtype fp8: choose from fp32, fp16, bf16"),
-        (["{}/good.pt", "{}/a.safetensors", "--with-weights", "--regenerate"], "--with-weights --regenerate: give one"),
+        (
+            ["{}/good.pt", "{}/a.safetensors", "--with-weights", "--regenerate"],
+            "--with-weights --regenerate: the first",
+        ),
         (["{}/good.pt", "{}/a.safetensors", "--data", "{}/none"], "--data {}/none: does not contain the dictionaries"),
         (["{}/good.pt", "{}/a.safetensors", "--data", "{}"], "--data {}: does not contain the dictionaries"),
         (
@@ -167,11 +170,11 @@ def test_reading_needs_no_fairseq_and_no_pickle(every_kind, tmp_path):
         ),
         (
             ["{}/other.pt", "{}/a.safetensors"],
-            "CHECKPOINT {}/other.pt: encoder.layers.0.fc1.bias is None, in its model (24,)",
+            "CHECKPOINT {}/other.pt: encoder.layers.0.fc1.bias has shape None, but its model needs (24,)",
         ),
         (
             ["{}/changed.pt", "{}/a.safetensors", "--regenerate"],
-            "--regenerate: encoder.layers.1.fc1.weight drawn on this",
+            "--regenerate: encoder.layers.1.fc1.weight, drawn on this",
         ),
     ],
 )
@@ -224,7 +227,8 @@ def test_a_machine_that_draws_other_bits_refuses(every_kind, tmp_path, monkeypat
     other = lambda seed, name, shape: initialisers.orthogonal(seed, name, shape) * (1 + 1e-6)  # noqa: E731
     monkeypatch.setitem(sys.modules["fairseq_reservoir.random_tensors.recipe"].INITIALISERS, "orthogonal", other)
     with pytest.raises(
-        ValueError, match=r"\.weight drawn on this machine differs from the one of the training .* without --regenerate"
+        ValueError,
+        match=r"\.weight, drawn on this machine, differs from the tensor of the training .* without --regenerate",
     ):
         read_state_dict(out)
 
@@ -232,7 +236,7 @@ def test_a_machine_that_draws_other_bits_refuses(every_kind, tmp_path, monkeypat
 def test_another_generator_is_refused(every_kind, tmp_path):
     body, tensors = packed_file.read(exported(every_kind, tmp_path))
     packed_file.write(tmp_path / "b.safetensors", body | {"generator": "dice"}, tensors)
-    with pytest.raises(ValueError, match="random tensors of generator dice; this fairseq_reservoir has philox"):
+    with pytest.raises(ValueError, match="random tensors of the generator dice; this fairseq_reservoir has philox"):
         read_state_dict(tmp_path / "b.safetensors")
 
 
@@ -284,7 +288,7 @@ def test_load_translator_names_missing_files(every_kind, tmp_path, toy_data):
         (
             every_kind.path,
             tmp_path / "no",
-            f"data {tmp_path}/no: no such folder; it must contain the dictionaries of the model",
+            f"data {tmp_path}/no: no such folder; name the folder with the dictionaries of the model",
         ),
         (every_kind.path, tmp_path / "a:b", f"data {tmp_path}/a:b: fairseq splits the name at ':' into two folders"),
         (tmp_path / "no" / "model.pt", toy_data, f"path {tmp_path}/no/model.pt: no such file"),
@@ -308,7 +312,7 @@ def test_dictionaries_of_another_corpus(of_l_and_t, toy_data, tmp_path, known):
     torch.save(state, checkpoint)
     out = tmp_path / "model.safetensors"
     with pytest.raises(
-        InputError, match=f"--data {tmp_path}/other: the source dictionary of DATA .* is not the one of the training"
+        InputError, match=f"--data {tmp_path}/other: the source dictionary of DATA .* differs from that of the training"
     ):
         export(checkpoint, out, data=str(tmp_path / "other"))
     assert not out.exists()

@@ -84,7 +84,7 @@ def test_other_plans_are_refused(every_kind, tmp_path):
         cli.main(["materialize", str(every_kind.path), str(tmp_path / "a.pt")])
     text = str(leaving.value)
     assert text.endswith(
-        "encoder layer 2 is F (feed-forward), which fairseq's transformer does not have; plans of L and T can be materialized"
+        "encoder layer 2 is F (feed-forward), which fairseq's transformer does not have; only plans of L and T can be materialized"
     )
     assert "\n" not in text and not (tmp_path / "a.pt").exists()
 

@@ -42,7 +42,7 @@ def test_one_of_an_ensemble(monkeypatch, tmp_path):
 def test_several_models_for_a_single_one(monkeypatch, tmp_path, command):
     task = ["--task", "translation"] if command == "validate" else []
     line = answer(monkeypatch, command, *task, "--path", "a.pt:b.pt")
-    assert line == f"--path a.pt:b.pt: several models, but fairseq-{command} takes one"
+    assert line == f"--path a.pt:b.pt: several models, but fairseq-{command} accepts only one"
 
 
 def test_the_first_shard_of_a_model(monkeypatch, tmp_path):
@@ -65,9 +65,9 @@ def test_required_flags_of_validate(monkeypatch, tmp_path):
     (tmp_path / "model.pt").touch()
     path = ["--path", tmp_path / "model.pt"]
     line = answer(monkeypatch, "validate", *path, "--batch-size", 4)
-    assert line == "--task: is not given; give that of the training, such as --task translation"
+    assert line == "--task: is not given; give the task of the training, such as --task translation"
     line = answer(monkeypatch, "validate", *path, "--task", "translation")
-    assert line == "--max-tokens: neither it nor --batch-size is given; give one, such as --max-tokens 4096"
+    assert line == "--max-tokens, --batch-size: neither is given; give one of them, such as --max-tokens 4096"
 
 
 @pytest.mark.parametrize(

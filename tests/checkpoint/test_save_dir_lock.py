@@ -79,8 +79,8 @@ def test_the_lock_of_another_host_is_not_known_to_be_nobodys(tmp_path):
     with pytest.raises(InputError) as refused, held(tmp_path):
         pass
     assert str(refused.value) == (
-        f"--save-dir {tmp_path}: process 7 on far is training there, or was killed, which cannot be seen from {HERE}; "
-        f"if it is gone, delete {tmp_path / NAME}"
+        f"--save-dir {tmp_path}: process 7 on far is training there, or was killed; {HERE} cannot check which; "
+        f"if the process has ended, delete {tmp_path / NAME}"
     )
     (tmp_path / NAME).unlink()
     with held(tmp_path):

@@ -27,7 +27,7 @@ def test_resuming_from_an_export(of_l_and_t, tmp_path):
     export(of_l_and_t.path, path)
     answer = error_of("no-data", "--restore-file", path, "--save-dir", tmp_path)
     assert answer == (
-        f"fairseq-train: error: --restore-file {path}: an export, without the optimizer's state; give the original"
+        f"fairseq-train: error: --restore-file {path}: an export, which has no optimizer state; give the original"
         f" checkpoint, or start a new training with --finetune-from-model {path}\n",
         2,
     )
@@ -87,7 +87,7 @@ def test_exports_of_masks_are_refused(of_masks, flag, tmp_path):
     path = of_masks / "masks.safetensors"
     text, status = error_of("no-data", *ARCH, flag, path, "--save-dir", tmp_path)
     assert text.endswith(
-        f"error: {flag} {path}: an export of masks, without the scores that training needs; give the original checkpoint\n"
+        f"error: {flag} {path}: an export, which has masks but not the scores that training needs; give the original checkpoint\n"
     )
     assert status == 2 and text.count("\n") == 1
 
@@ -125,9 +125,7 @@ def test_word_vectors_of_drawn_tables_are_refused(spec, tie):
         table = vars(model.flags) | {f"{stack}_embed_path": "v.txt"}
         files = Namespace(restore_file="checkpoint_last.pt", finetune_from_model=None)
         if f"{owner}.embed_tokens.weight" in drawn:
-            lost = (
-                f"--frozen-init orthogonal: would replace the vectors of --{stack}-embed-path v.txt, which are frozen;"
-            )
+            lost = f"--frozen-init orthogonal: would replace the frozen vectors of --{stack}-embed-path v.txt;"
             with pytest.raises(InputError, match=lost):
                 check_start(files, Namespace(**table))
         else:
@@ -140,4 +138,4 @@ def test_vectors_are_refused_before_data_is_read(tmp_path):
     flags = "--arch frozen_transformer_tiny --freeze emb --frozen-init orthogonal --encoder-embed-path".split()
     line, status = error_of("no-data", *flags, tmp_path / "v.txt", "--save-dir", tmp_path)
     assert status == 2 and line.startswith("fairseq-train: error: --frozen-init orthogonal: would replace")
-    assert line.count("\n") == 1 and line.endswith("which are frozen; remove one of them\n")
+    assert line.count("\n") == 1 and line.endswith("; remove one of the two flags\n")

@@ -121,7 +121,7 @@ def test_options(translator):
     for options, message in (
         ({"beam": 0}, "beam 0: must be a whole number of at least 1"),
         ({"batch_size": 1.5}, "batch_size 1.5: must be"),
-        ({"nbest": 6}, "nbest 6: at most beam, 5"),
+        ({"nbest": 6}, "nbest 6: must be at most beam, 5"),
         ({"verbose": True}, "verbose: not an option of fairseq's generation, such as lenpen or max_len_b"),
         ({"lenpen": "a"}, "lenpen a: "),
         ({"lenpen": float("nan")}, "lenpen nan: must be from -10 to 10"),
@@ -147,11 +147,11 @@ def test_files_without_text(of_numbers, tmp_path):
     for path, message in (
         (
             of_numbers.path,
-            "checkpoint_last.pt: not an export with dictionaries and pieces, which ends in .safetensors; fairseq",
+            r"checkpoint_last.pt: not an export with dictionaries and pieces \(a file \*.safetensors\); to write one: fairseq",
         ),
         (
             tmp_path / "a.safetensors",
-            "a.safetensors: an export without dictionaries and pieces; fairseq-reservoir export",
+            "a.safetensors: an export without dictionaries and pieces; to write one: fairseq-reservoir export",
         ),
         (tmp_path / "b.safetensors", "b.safetensors: no such file"),
     ):
@@ -187,7 +187,7 @@ def test_parts_that_do_not_fit_the_model(with_text, tmp_path):
     for fields, message in (
         (
             {"source": words[::-1]},
-            r"the source dictionary in the file \(\d+ entries, .* is not the one of the training",
+            r"the source dictionary in the file \(\d+ entries, .* differs from that of the training",
         ),
         ({"target": (*words, "more")}, "the target dictionary in the file"),
         ({"model": b"no model"}, "a.safetensors: not a SentencePiece model"),

@@ -90,7 +90,7 @@ def test_plain_architectures(capsys, arch, row):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--arch=no_such"], "--arch no_such: unknown; the plugin's own are reservoir_"),
+        (["--arch=no_such"], "--arch no_such: unknown; this plugin has reservoir_"),
         (
             ["--arch=reservoir_transformer", "--reservoir-encoder=LRL"],
             "--reservoir-encoder 'LRL': R is not one kind of layer",
@@ -132,19 +132,19 @@ def test_plain_architectures(capsys, arch, row):
         (["--arch=wav2vec2"], "--arch wav2vec2: only translation models, language models and encoders of text"),
         (
             ["--arch=transformer", "--share-all-embeddings", "--source-words=100", "--target-words=200"],
-            "--target-words 200: with --share-all-embeddings there is one dictionary, with the size --source-words, 100",
+            "--target-words 200: with --share-all-embeddings there is only one dictionary; its size is --source-words 100",
         ),
         (
             ["--arch=transformer", "--share-all-embeddings", "--target-words=200"],
-            "--target-words 200: with --share-all-embeddings there is one dictionary, with the size --source-words, 10000",
+            "--target-words 200: with --share-all-embeddings there is only one dictionary; its size is --source-words 10000",
         ),
         (
             ["--arch=transformer_lm", "--target-words=9"],
-            "--target-words 9: transformer_lm has one dictionary, with the size --source-words",
+            "--target-words 9: transformer_lm has only one dictionary; set its size with --source-words",
         ),
         (
             ["--arch=reservoir_transformer", "--source-words=4"],
-            "--source-words 4: must be more than fairseq's 4 special",
+            "--source-words 4: must be more than 4, the number of fairseq's special",
         ),
         (["--arch=transformer", "--encoder-layers=many"], "--encoder-layers: invalid int value: 'many'"),
         (["--arch=reservoir_transformer", "--dropout=x"], "--dropout: invalid float value: 'x'"),

@@ -202,7 +202,7 @@ def test_word_vectors_of_any_model_are_checked_and_counted(toy_data, tmp_path, a
     flags = f"--arch {arch} --encoder-embed-path {vectors} --max-update 1 --save-dir {save_dir}".split()
     for content, message in (
         ("1 3\na 1 2 3\n", "vectors of 3 numbers; the model needs 64"),
-        (f"1 64\nzzz{' 1' * 64}\n", "has none of the dictionary's entries; is it the file of the other language?"),
+        (f"1 64\nzzz{' 1' * 64}\n", "has none of the dictionary's entries; is this the file of the other language?"),
     ):
         vectors.write_text(content)
         line, status = answer = error_of(toy_data, *flags, begin=RUN)

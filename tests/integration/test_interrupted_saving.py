@@ -113,7 +113,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_newest_whole_one_named(toy_data
     last, newest = tmp_path / "checkpoint_last.pt", tmp_path / "checkpoint_1_8.pt"
     last.write_bytes(damage(last.read_bytes()))
     message, status = error_of(toy_data, *RUN, "--save-dir", tmp_path)
-    how = f"{newest} is the newest intact one beside it \\(--restore-file, --path\\)"
+    how = f"{newest} is the newest intact checkpoint in this folder \\(use it with --restore-file or --path\\)"
     assert (
         re.fullmatch(
             f"fairseq-train: error: --restore-file {last}: a damaged checkpoint, {what}[^;]*; {how}\n", message

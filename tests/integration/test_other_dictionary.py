@@ -73,9 +73,9 @@ def test_a_start_from_the_other_dictionary(model, texts, tmp_path, way):
         ("target", "--tgtdict (with --joined-dictionary --srcdict)") if way == "decoder" else ("source", "--srcdict")
     )
     assert status == 2 and line.strip().splitlines()[-1] == (
-        f"fairseq-train: error: {given} {path}: its {side} dictionary has 12 entries, as {texts['other']}/dict.txt has, but other words or "
-        f"another order, so each word would start with the vector of another one; make DATA by fairseq-preprocess {makes} with the "
-        "model's dictionary, or give --allow-other-dictionary (or FAIRSEQ_RESERVOIR_ALLOW_OTHER_DICTIONARY=1)"
+        f"fairseq-train: error: {given} {path}: its {side} dictionary has 12 entries like {texts['other']}/dict.txt, but other words or "
+        "another order, so each word would start with the vector of another word; prepare DATA with the model's dictionary "
+        f"(fairseq-preprocess {makes}), or give --allow-other-dictionary (or FAIRSEQ_RESERVOIR_ALLOW_OTHER_DICTIONARY=1)"
     )
     assert not (tmp_path / "ck" / "checkpoint_last.pt").exists()
     right = train(texts["same"], *flags, begin=RUN).losses[0]
@@ -93,9 +93,7 @@ def test_an_export_and_the_stack_of_a_translation_model(texts, tmp_path):
     cli.main(["export", str(path), str(out)])
     for flag, file in (("--finetune-from-model", out), ("--start-encoder-from", path), ("--start-encoder-from", out)):
         line, status = error_of(texts["other"], *sizes, *ONE, flag, file, "--save-dir", tmp_path / "second")
-        said = (
-            f"{flag} {file}: its source dictionary has 12 entries, as {texts['other']}/dict.en.txt has, but other words"
-        )
+        said = f"{flag} {file}: its source dictionary has 12 entries like {texts['other']}/dict.en.txt, but other words"
         assert status == 2 and said in line.strip().splitlines()[-1]
 
 
@@ -105,7 +103,7 @@ def test_compared_dictionaries(caplog):
     refuse("--restore-file a.pt", trained, with_words("abc", "de"))
     refuse("--restore-file a.pt", trained, with_words("abcx", "dex"))  # of another size: the tensors do not fit
     with pytest.raises(
-        InputError, match=r"^--restore-file a.pt: its target dictionary has 6 entries, as the target dic"
+        InputError, match=r"^--restore-file a.pt: its target dictionary has 6 entries like the target dic"
     ):
         refuse("--restore-file a.pt", trained, with_words("abc", "ed"))
     refuse("--start-encoder-from a.pt", trained, with_words("abc", "ed"), sides=("source",))
@@ -114,7 +112,7 @@ def test_compared_dictionaries(caplog):
     caplog.set_level(logging.INFO)
     refuse("--restore-file a.pt", {}, with_words("cba", "ed"))
     assert caplog.messages == [
-        "--restore-file a.pt: records no dictionary, so it is not compared with DATA; both must have the same"
+        "--restore-file a.pt: has no hash of its dictionary, so it cannot be compared with DATA; make sure that the dictionaries are equal"
     ]
 
 

@@ -50,7 +50,7 @@ def test_an_export_without_text_is_as_before(of_numbers, tmp_path):
 def test_flags_that_contradict_each_other(refused, of_numbers):
     pieces = str(of_numbers.pieces)
     assert refused(sentencepiece_model=pieces, bpe_codes=pieces).startswith(
-        "--sentencepiece-model --bpe-codes: give only the one"
+        "--sentencepiece-model --bpe-codes: give only the flag"
     )
     assert refused(with_text=True, tokenizer="penn") == "--tokenizer penn: choose from moses"
     assert refused(with_text=True, moses_no_dash_splits=True).startswith(
@@ -133,7 +133,7 @@ def test_dictionaries_of_another_size_than_the_model(refused, tmp_path, toy_data
     with pytest.raises(InputError) as refusal:
         export(tmp_path / "saved.pt", tmp_path / "a.safetensors", text=TextFlags(with_text=True), data=str(other))
     assert str(refusal.value) == (
-        f"--data {other}: its source dictionary has {len(lines) + 2} entries, the model {len(lines) + 4}"
+        f"--data {other}: its source dictionary has {len(lines) + 2} entries, but the model needs {len(lines) + 4}"
     )
     (other / "dict.en.txt").write_text("".join(lines))
     export(tmp_path / "saved.pt", tmp_path / "a.safetensors", text=TextFlags(with_text=True), data=str(other))
