@@ -141,7 +141,7 @@ def uses(monkeypatch):
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_use_of_a_weight_is_masked_by_the_scores_of_now(uses, kind):
-    @settings(max_examples=3 if "global" in kind else 10, deadline=None)  # sort all scores at every use
+    @settings(max_examples=3 if "global" in kind else 5, deadline=None)  # sort all scores at every use
     @given(st.lists(st.sampled_from(ACTIONS), min_size=2, max_size=6), st.booleans())
     def check(actions, counted):
         uses["run"] = run = Run(kind, counted)
