@@ -227,7 +227,26 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+# The other models of the table combine or extend these.
+SLOW = {
+    "all tied",
+    "only the decoder frozen",
+    "keys and values of source and target",
+    "only the encoder frozen",
+    "LoRA beside attention",
+    "masks",
+    "random masks",
+    "random masks, trained embeddings",
+    "trained weights, rounded, one layer for all depths",
+    "language model",
+    "language model of masks",
+    "RoBERTa of masks",
+    "RoBERTa of trained weights, rounded",
+    "biases alone, post-norm",
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in MODELS])
 def test_the_table_equals_torchs_count(name):
     model = MODELS[name]()
     assert said(model) == counted(model)
@@ -284,9 +303,12 @@ ANY_MODEL = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(ANY_MODEL)
-def test_the_table_of_any_model_equals_torchs_count(drawn):
+@pytest.mark.parametrize("examples", [10, pytest.param(60, marks=pytest.mark.slow)])
+def test_the_table_of_any_model_equals_torchs_count(examples):
+    settings(max_examples=examples, deadline=None, derandomize=True)(given(ANY_MODEL)(check_the_table))()
+
+
+def check_the_table(drawn):
     function, options = drawn
     grouped = {name: value for name in ("adapter", "ties") for name, value in options.get(name, {}).items()}
     options = {name: value for name, value in options.items() if name not in ("adapter", "ties")} | grouped
