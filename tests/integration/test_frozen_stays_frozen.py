@@ -1,4 +1,4 @@
-"""Frozen tensors keep their bits for 40 updates (slow: 200) of every optimizer in every number format. All others change."""
+"""Frozen tensors keep their bits for 12 updates (slow: 200) of every optimizer in every number format. All others change."""
 
 import hashlib
 
@@ -31,15 +31,15 @@ MODEL = "--reservoir-encoder {encoder} --reservoir-decoder {decoder} --freeze en
 
 
 def _combinations():
-    """All pairs of optimizer and number format. By default those of float32, and adam with fp16 and bf16."""
-    usual = [("fp32", name) for name in OPTIMIZERS] + [("fp16", "adam"), ("bf16", "adam")]
+    """All pairs of optimizer and number format. By default each optimizer once, adam with the fp32 copies of fp16."""
+    usual = [("fp16", "adam"), ("fp32", "adafactor"), ("fp32", "nag")]
     for number_format in FORMATS:
         for optimizer in OPTIMIZERS:
             marks = [pytest.mark.slow] if (number_format, optimizer) not in usual else []
             yield pytest.param(number_format, optimizer, marks=marks)
 
 
-@pytest.mark.parametrize("updates", [40, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("updates", [12, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("number_format, optimizer", _combinations())
 def test_frozen_tensors_keep_their_sha256_and_trained_ones_move(toy_data, number_format, optimizer, updates):
     average_in_fp32 = ["--ema-fp32"] if optimizer == "adafactor" else []
