@@ -25,23 +25,38 @@ MODELS = {
 RUN = "--no-epoch-checkpoints --disable-validation --lr 0.003 --share-decoder-input-output-embed".split()
 
 
-@pytest.fixture(scope="module", params=["reservoir", "supermask", pytest.param("frozen", marks=pytest.mark.slow)])
-def whole(request, toy_data, tmp_path_factory):
-    """Flags of a model, and the folder of a run with all layers."""
-    flags, folder = [*MODELS[request.param].split(), *RUN], tmp_path_factory.mktemp("whole")
-    train(toy_data, *flags, "--max-update", 6, "--save-dir", folder)
-    return flags, folder
+@pytest.fixture(scope="module")
+def whole(toy_data, tmp_path_factory):
+    """Return a function that returns the folder of a model's run with all layers."""
+    folders = {}
+
+    def get(model):
+        if model not in folders:
+            folders[model] = tmp_path_factory.mktemp("whole")
+            train(toy_data, *MODELS[model].split(), *RUN, "--max-update", 3, "--save-dir", folders[model])
+        return folders[model]
+
+    return get
 
 
-@pytest.fixture(scope="module", params=["from the start", "of a trained model"])
+def models_and_ways():
+    """All pairs. By default each model and each way once."""
+    usual = {("reservoir", "of a trained model"), ("supermask", "from the start")}
+    for model in MODELS:
+        for way in ("from the start", "of a trained model"):
+            marks = [] if (model, way) in usual else [pytest.mark.slow]
+            yield pytest.param((model, way), marks=marks, id=f"{model} {way}")
+
+
+@pytest.fixture(scope="module", params=models_and_ways())
 def pruned(request, whole, toy_data, tmp_path_factory):
     """Flags of the pruned model, its run, and its checkpoint."""
-    flags, folder = whole
-    flags, out = [*flags, *KEEP.split()], tmp_path_factory.mktemp("pruned")
-    begin = [] if request.param == "from the start" else ["--finetune-from-model", folder / "checkpoint_last.pt"]
-    run = train(toy_data, *flags, *begin, "--max-update", 6, "--save-dir", out)
+    model, way = request.param
+    flags, out = [*MODELS[model].split(), *RUN, *KEEP.split()], tmp_path_factory.mktemp("pruned")
+    begin = [] if way == "from the start" else ["--finetune-from-model", whole(model) / "checkpoint_last.pt"]
+    run = train(toy_data, *flags, *begin, "--max-update", 3, "--save-dir", out)
     if begin:  # it started from the layers of the whole model
-        before = load(folder)["model"]
+        before = load(whole(model))["model"]
         for place, origin in (("encoder.layers.0.", "encoder.layers.0."), ("encoder.layers.1.", "encoder.layers.2.")):
             frozen = [e.name for e in run.model.slot_table.entries if not e.trained and e.name.startswith(place)]
             assert all(run.weights[name].equal(before[name.replace(place, origin, 1)]) for name in frozen)
@@ -68,8 +83,8 @@ def test_it_is_loaded_as_it_was_trained_and_translates(run_fairseq, toy_data, pr
 
 def test_it_is_resumed_with_the_same_layers_only(toy_data, pruned, tmp_path):
     flags, _, path = pruned
-    goes_on = train(toy_data, *flags, "--restore-file", path, "--max-update", 8, "--save-dir", tmp_path)
-    assert goes_on.trainer.get_num_updates() == 8
+    goes_on = train(toy_data, *flags, "--restore-file", path, "--max-update", 5, "--save-dir", tmp_path)
+    assert goes_on.trainer.get_num_updates() == 5
     assert answer(tmp_path / "checkpoint_last.pt").isfinite().all()
     for keep, given in (("0,1", "0,1"), (None, "not given")):
         with pytest.raises(
