@@ -124,7 +124,7 @@ def test_training_resumes_from_checkpoints_and_not_from_exports(checkpoint, toy_
     export(checkpoint, tmp_path / "a.safetensors")
     flags = ["--restore-file", tmp_path / "a.safetensors", "--save-dir", tmp_path / "other"]
     text, status = error_of(toy_data, *ARCH, *flags)
-    assert status == 2 and "an export of levels, without the latent weights that training needs" in text
+    assert status == 2 and "an export, which has levels but not the latent weights that training needs" in text
 
 
 def test_averages(checkpoint, tmp_path, toy_data):
