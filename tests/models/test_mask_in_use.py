@@ -41,6 +41,7 @@ class Run:
 
     def __init__(self, kind, counted):
         self.options, self.counted, self.update, self.told = MODELS[kind], counted, 0, 0
+        self._sorted = None, [], []
         self.model = build_supermask(encoder_layerdrop=0.5, decoder_layerdrop=0.5, **self.options)
         self.new_optimizer()
 
@@ -53,10 +54,18 @@ class Run:
         keep = ratio_at(self.told) if "mask_keep_schedule" in self.options else self.options["mask_keep_ratio"]
         if scope == "global":
             members = list(masked_modules(self.model).values())
-            mask = expected_masks_together([m.scores for m in members], keep)[members.index(module)]
+            mask = self.masks_of_all([m.scores for m in members], keep)[members.index(module)]
         else:
             mask = expected_mask(module.scores, keep, scope)
         assert weight.equal(module.frozen_weight * mask)
+
+    def masks_of_all(self, scores, keep):
+        """Sort all scores, unless they and the ratio equal those of the last call."""
+        known_keep, known_scores, masks = self._sorted
+        if keep != known_keep or not all(map(torch.equal, scores, known_scores)):
+            masks = expected_masks_together(scores, keep)
+            self._sorted = keep, [tensor.detach().clone() for tensor in scores], masks
+        return masks
 
     def start_batch(self):
         self.model.train()
@@ -119,7 +128,9 @@ class Run:
 
 
 ACTIONS = [
-    name for name in vars(Run) if not name.startswith("_") and name not in ("new_optimizer", "check", "start_batch")
+    name
+    for name in vars(Run)
+    if not name.startswith("_") and name not in ("new_optimizer", "check", "masks_of_all", "start_batch")
 ]
 
 
