@@ -1,6 +1,5 @@
 """Repair of glibc's allocator: fewer page faults, bit-identical training, the memory limit, and the switch to disable it."""
 
-import functools
 import json
 import os
 import re
@@ -19,58 +18,69 @@ from tests.support.commands import start_training
 ROOT = Path(allocator.__file__).parents[2]
 glibc_only = pytest.mark.skipif(not allocator.is_glibc(), reason="only glibc has this allocator")
 FRESH = dict.fromkeys((WITHOUT, allocator.KEPT_MIB, "GLIBC_TUNABLES", "LD_PRELOAD", *allocator._SETTINGS))
-# Allocates and frees 64 MiB (16,384 pages) ten times, and then measures the resident memory.
+# In a fork for each set of variables: allocates and frees 64 MiB (16,384 pages) ten times, and then measures the resident memory.
 # With "report" in sys.argv the package does not import fairseq.
 COUNT = """
-import resource, sys
+import json, os, resource, sys
+variables = json.loads(sys.argv[1])
 sys.argv = ["fairseq-reservoir", "report"]
+os.environ["FAIRSEQ_RESERVOIR_WITHOUT"] = "kept-memory"  # an import of the package would apply the repair before the forks
+from fairseq_reservoir.fairseq_repairs import repair
 from fairseq_reservoir.fairseq_repairs.allocator import keep_freed_memory
-from fairseq_reservoir.fairseq_repairs.repair import apply
-apply([keep_freed_memory])
-begun = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(10):
-    size = 2**26; b"1" * size
-faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - begun
-resident = int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() / 2**20
-print(keep_freed_memory.state, faults, resident, sep=",")
+del os.environ["FAIRSEQ_RESERVOIR_WITHOUT"]
+repair._states.clear()
+for name, added in variables.items():
+    if os.fork() == 0:
+        os.environ.update(added)
+        repair.apply([keep_freed_memory])
+        begun = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(10):
+            size = 2**26; b"1" * size
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - begun
+        resident = int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() / 2**20
+        print(json.dumps([name, [keep_freed_memory.state, faults, resident]]), flush=True)
+        os._exit(0)
+    if os.wait()[1]:
+        sys.exit(f"{name} failed")
 """
+VARIABLES = {
+    "none": {},
+    "switched off": {WITHOUT: "kept-memory"},
+    "limited": {allocator.KEPT_MIB: "16"},
+    "the user's own": {"MALLOC_TRIM_THRESHOLD_": "131072"},
+}
 
 
-def environment(**variables):
-    return {name: value for name, value in (os.environ | FRESH | variables).items() if value is not None}
-
-
-@functools.cache
-def measure(**variables):
-    """Return the state of the repair, the page faults and the resident MiB of a process with these environment variables."""
-    finished = subprocess.run(
-        [sys.executable, "-c", COUNT], cwd=ROOT, env=environment(**variables), capture_output=True, text=True
-    )
+@pytest.fixture(scope="module")
+def measured():
+    """Return the state of the repair, the page faults and the resident MiB of a process with each of ``VARIABLES``."""
+    environment = {name: value for name, value in (os.environ | FRESH).items() if value is not None}
+    command = [sys.executable, "-c", COUNT, json.dumps(VARIABLES)]
+    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
-    state, faults, resident = finished.stdout.strip().split(",")
-    return state, int(faults), float(resident)
+    return dict(map(json.loads, finished.stdout.splitlines()))
 
 
 @glibc_only
-def test_freed_pages_are_used_again():
-    state, faults, resident = measure()
+def test_freed_pages_are_used_again(measured):
+    state, faults, resident = measured["none"]
     assert state == "applied" and faults < 2 * 16_384
-    state, faults_without, resident_without = measure(**{WITHOUT: "kept-memory"})
+    state, faults_without, resident_without = measured["switched off"]
     assert state == "switched off" and faults_without >= 10 * 16_384
     assert 60 < resident - resident_without < 140
 
 
 @glibc_only
-def test_memory_above_the_limit_is_returned():
-    state, faults, resident = measure(**{allocator.KEPT_MIB: "16"})
-    _, _, resident_without_limit = measure()
+def test_memory_above_the_limit_is_returned(measured):
+    state, faults, resident = measured["limited"]
+    _, _, resident_without_limit = measured["none"]
     assert state == "applied" and faults >= 9 * 12_288  # 48 of 64 MiB are returned each time
     assert 40 < resident_without_limit - resident
 
 
 @glibc_only
-def test_the_users_own_settings_are_kept():
-    state, faults, _ = measure(MALLOC_TRIM_THRESHOLD_="131072")
+def test_the_users_own_settings_are_kept(measured):
+    state, faults, _ = measured["the user's own"]
     assert state == "not needed" and faults >= 10 * 16_384
 
 
