@@ -45,8 +45,8 @@ def both(data, model, *flags):
     return train(data, *flags, begin=RUN), train(data, *flags, "--fast", begin=RUN)
 
 
-# Other default models go through the same code: test_the_parts_are_there, test_checkpoints_go and test_validation.
-REPEATED = ("L", "frozen_A", "recomputed", "no fast loss", "masks, untied", "language model")
+# tests/models/test_fast_gradients.py compares the gradients of these models too. Other tests here train L and "no fast loss".
+REPEATED = ("L", "no fast loss", "masks, untied", "language model")
 
 
 @pytest.mark.parametrize("model", [pytest.param(m, marks=pytest.mark.slow) if m in REPEATED else m for m in MODELS])

@@ -70,7 +70,7 @@ def whole(toy_data, tmp_path_factory):
     return folder
 
 
-# By default one way to stop and one full disk, and one failed write and one failed copy.
+# By default one process stops and one disk is full, in one write and in one copy.
 LONGER = ("stopped while writing", "disk full while copying")
 
 
