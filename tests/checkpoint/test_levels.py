@@ -13,19 +13,20 @@ from fairseq_reservoir.masks.rounded_weight import rounded_modules
 from tests.support.commands import error_of, train
 
 ARCH = "--arch supermask_one_layer_transformer --encoder-layers 3 --decoder-layers 2 --share-decoder-input-output-embed".split()
-SHARED = ["--mask-trained-weights", "ternary"]
 OWN = ["--mask-trained-weights", "16", "--mask-share", "none"]
 # One rounded table with a name in the encoder and a name in the decoder.
-TIED = ["--mask-trained-weights", "8", "--share-all-embeddings"]
+TIED = ["--mask-trained-weights", "ternary", "--share-all-embeddings"]
+ROWS = ["--mask-trained-weights", "8"]
+only_own = pytest.mark.parametrize("checkpoint", [OWN], ids=" ".join, indirect=True)
 
 
 def trained(folder, toy_data, *flags):
-    flags = [*flags, "--max-update", 20, "--no-epoch-checkpoints", "--disable-validation", "--save-dir", folder]
+    flags = [*flags, "--max-update", 5, "--no-epoch-checkpoints", "--disable-validation", "--save-dir", folder]
     train(toy_data, *ARCH, *flags)
     return folder / "checkpoint_last.pt"
 
 
-@pytest.fixture(scope="module", params=[SHARED, OWN, TIED], ids=" ".join)
+@pytest.fixture(scope="module", params=[OWN, TIED, pytest.param(ROWS, marks=pytest.mark.slow)], ids=" ".join)
 def checkpoint(request, toy_data, tmp_path_factory):
     return trained(tmp_path_factory.mktemp("rounded"), toy_data, *request.param)
 
@@ -51,6 +52,7 @@ def test_an_export_has_the_same_matrices_and_translations(checkpoint, translate,
     assert open_checkpoint(out).ledger == open_checkpoint(checkpoint).ledger
 
 
+@only_own
 def test_an_export_of_an_export_is_the_same(checkpoint, tmp_path):
     first, second = (tmp_path / name for name in ("a.safetensors", "b.safetensors"))
     export(checkpoint, first)
@@ -80,6 +82,7 @@ def test_read_without_fairseq(checkpoint, tmp_path, toy_data):
         assert (state[f"{name}.latent"] * state[f"{name}.scales"]).equal(weight), name
 
 
+@only_own
 def test_altered_files_are_refused(checkpoint, tmp_path):
     export(checkpoint, tmp_path / "a.safetensors")
     body, tensors = packed_file.read(tmp_path / "a.safetensors")
@@ -95,6 +98,7 @@ def test_altered_files_are_refused(checkpoint, tmp_path):
         read_state_dict(tmp_path / "c.safetensors")
 
 
+@only_own
 def test_nan_is_named(checkpoint, tmp_path):
     state = torch.load(checkpoint)
     name = next(name for name in state["model"] if name.endswith("fc1.latent"))
@@ -104,6 +108,7 @@ def test_nan_is_named(checkpoint, tmp_path):
         export(tmp_path / "nan.pt", tmp_path / "a.safetensors")
 
 
+@pytest.mark.parametrize("checkpoint", [TIED, pytest.param(OWN, marks=pytest.mark.slow)], ids=" ".join, indirect=True)
 def test_plain_fairseq_translates_the_same(checkpoint, compare_with_plain_fairseq, tmp_path):
     export(checkpoint, tmp_path / "model.safetensors")
     cli.main(["materialize", str(tmp_path / "model.safetensors"), str(tmp_path / "plain.pt")])
@@ -120,6 +125,7 @@ def test_size_lists_levels_and_scales_besides_masks(checkpoint, capsys):
     assert "as the paper counts" not in text and "masks" not in text and "random" not in text
 
 
+@only_own
 def test_training_resumes_from_checkpoints_and_not_from_exports(checkpoint, toy_data, tmp_path):
     export(checkpoint, tmp_path / "a.safetensors")
     flags = ["--restore-file", tmp_path / "a.safetensors", "--save-dir", tmp_path / "other"]
