@@ -54,6 +54,8 @@ def assert_one_model(save_dir, expected):
         torch.testing.assert_close(trained[name], weight, rtol=0, atol=1e-5)
 
 
+# By default test_two_processes.py does the same with forks of a warm server, which pickle and import as spawned processes do.
+@pytest.mark.slow
 @without_cuda
 def test_two_processes_from_one_command(expected_weights, tiny_training, tmp_path):
     data, expected = expected_weights
