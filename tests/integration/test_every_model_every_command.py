@@ -63,12 +63,29 @@ def models(toy_data, tmp_path_factory):
     return get
 
 
+# By default each model is loaded by one command or more.
+USUAL = {
+    "validate": ("reservoir_transformer", "supermask_one_layer_transformer_lm", "frozen_roberta"),
+    "interactive": ("supermask_one_layer_transformer", "frozen_lightconv", "frozen_transformer", "reservoir_transformer_lm",
+                    "frozen_transformer_lm"),
+    "eval_lm": ("reservoir_transformer_lm",),
+    "sentence_prediction": ("reservoir_roberta", "supermask_one_layer_roberta"),
+}  # fmt: skip
+
+
+def archs(command, *tasks):
+    """Models of ``tasks``; those that are not usual for ``command`` are slow tests."""
+    for task in tasks or TASKS:
+        for arch in NAMES[task]:
+            yield pytest.param(arch, marks=[] if arch in USUAL[command] else [pytest.mark.slow])
+
+
 def pretrained(model, arch, data, **options):
     """The hub interface of ``from_pretrained``."""
     return ARCH_MODEL_REGISTRY[arch].from_pretrained(str(model.folder), "checkpoint_last.pt", str(data), **options)
 
 
-@pytest.mark.parametrize("arch", MODELS)
+@pytest.mark.parametrize("arch", archs("validate"))
 def test_validate_finds_the_loss_of_training(arch, models, toy_data, run_fairseq, monkeypatch):
     model = models(arch)
     printed = []
@@ -87,7 +104,7 @@ def said(lines, key):
     return {int(n): text for n, text in re.findall(rf"^{key}-(\d+)\t(?:\S+\t)?(.*)$", lines, flags=re.MULTILINE)}
 
 
-@pytest.mark.parametrize("arch", [*NAMES["translation"], *NAMES["language_modeling"]])
+@pytest.mark.parametrize("arch", archs("interactive", "translation", "language_modeling"))
 def test_interactive_equals_from_pretrained(arch, models, toy_data, run_fairseq, monkeypatch, capsys):
     model, inputs = models(arch), ["a b c", "d e"]
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(inputs) + "\n"))
@@ -102,7 +119,7 @@ def test_interactive_equals_from_pretrained(arch, models, toy_data, run_fairseq,
         assert all(answer.startswith(text) for answer, text in zip(expected, inputs))
 
 
-@pytest.mark.parametrize("arch", NAMES["language_modeling"])
+@pytest.mark.parametrize("arch", archs("eval_lm", "language_modeling"))
 def test_eval_lm_finds_the_loss_of_training(arch, models, toy_data, run_fairseq, monkeypatch):
     model, results, original = models(arch), [], eval_lm_command.eval_lm
     keep = lambda *args, **kwargs: results.append(original(*args, **kwargs)) or results[0]  # noqa: E731
@@ -129,7 +146,7 @@ def test_fill_mask_returns_the_models_prediction(arch, models, toy_data):
     assert [letter.strip() for *_, letter in answers] == words
 
 
-@pytest.mark.parametrize("arch", NAMES["masked_lm"])
+@pytest.mark.parametrize("arch", archs("sentence_prediction", "masked_lm"))
 def test_sentence_prediction_starts_from_the_pretrained_model(arch, models, moods, run_fairseq, tmp_path):
     # Frozen tensors have the checkpoint's values, so drawing them again is refused.
     spec = MODELS[arch][1].replace(" --frozen-init glorot", "")
