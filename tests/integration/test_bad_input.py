@@ -174,7 +174,7 @@ def test_odd_values_are_refused_before_data_is_looked_for(tmp_path, monkeypatch,
         ("1 16\nzzz" + " 1" * 16 + "\n", "has none of the dictionary's entries"),
     ],
 )
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("side", ["encoder", pytest.param("decoder", marks=pytest.mark.slow)])
 def test_word_vectors_of_reservoir_models_are_checked(toy_data, tmp_path, side, content, message):
     vectors, save_dir = tmp_path / "vectors", tmp_path / "checkpoints"
     if content is not None:
@@ -188,11 +188,17 @@ def test_word_vectors_of_reservoir_models_are_checked(toy_data, tmp_path, side, 
     assert not list(save_dir.rglob("*"))
 
 
+def test_word_vectors_of_a_decoder_are_checked(toy_data, tmp_path):
+    flags = ["--reservoir-encoder", "LF", "--decoder-layers", 1, "--decoder-embed-path", tmp_path / "vectors"]
+    line, status = error_of(toy_data, *flags, "--max-update", 1, "--no-save")
+    assert_refused((line, status), f"--decoder-embed-path {tmp_path}/vectors: cannot be read")
+
+
 @pytest.mark.parametrize(
     "arch",
     [
         "frozen_transformer_tiny --freeze emb",
-        "transformer --encoder-embed-dim 64 --decoder-embed-dim 64",
+        pytest.param("transformer --encoder-embed-dim 64 --decoder-embed-dim 64", marks=pytest.mark.slow),
         "lstm --encoder-embed-dim 64",
     ],
 )
