@@ -25,7 +25,7 @@ def random_tensors(state):
     ids=lambda m: m[0],
 )
 def test_random_weights_stay_and_every_score_tensor_moves(toy_data, mode):
-    run = train(toy_data, *ARCH, *DECAY, *mode, "--max-update", 50, "--no-save")
+    run = train(toy_data, *ARCH, *DECAY, *mode, "--max-update", 8, "--no-save", "--disable-validation")
     before, after = run.initial, run.weights
     frozen = random_tensors(after)
     assert len(frozen) == 6 + 10 + 2
@@ -38,46 +38,48 @@ def test_random_weights_stay_and_every_score_tensor_moves(toy_data, mode):
 
 
 def test_resuming_is_bit_exact_and_another_mask_is_refused(toy_data, tmp_path):
-    flags = [*ARCH, "--save-interval-updates", 7, "--mask-keep-schedule", "10:0.5"]
-    whole = train(toy_data, *flags, "--max-update", 20, "--no-epoch-checkpoints", "--save-dir", tmp_path / "a")
-    middle = next((tmp_path / "a").glob("checkpoint*_7.pt"))
-    resumed = train(toy_data, *flags, "--max-update", 20, "--restore-file", middle, "--save-dir", tmp_path / "b")
-    assert resumed.losses == whole.losses[7:]
+    flags = [
+        *ARCH,
+        "--mask-keep-schedule",
+        "7:0.5",
+        "--max-update",
+        9,
+        "--no-epoch-checkpoints",
+        "--disable-validation",
+    ]
+    whole = train(toy_data, *flags, "--save-interval-updates", 4, "--save-dir", tmp_path / "a")
+    middle = next((tmp_path / "a").glob("checkpoint*_4.pt"))
+    resumed = train(toy_data, *flags, "--restore-file", middle, "--save-dir", tmp_path / "b")
+    assert len(whole.losses) == 9 and resumed.losses == whole.losses[4:]
     for name, tensor in whole.weights.items():
         assert torch.equal(resumed.weights[name], tensor), name
     from fairseq_reservoir.errors import InputError
     from fairseq_reservoir.fairseq_repairs.error_report import find_input_error
 
     with pytest.raises(Exception) as error:
-        train(
-            toy_data,
-            *flags,
-            "--mask-scope",
-            "row",
-            "--restore-file",
-            middle,
-            "--max-update",
-            20,
-            "--save-dir",
-            tmp_path / "c",
-        )
+        train(toy_data, *flags, "--mask-scope", "row", "--restore-file", middle, "--save-dir", tmp_path / "c")
     mistake = find_input_error(error.value)
     assert isinstance(mistake, InputError) and "--mask-scope row: the checkpoint was trained with tensor" in str(
         mistake
     )
 
 
-def test_it_translates(toy_data, tmp_path, run_fairseq):
-    train(toy_data, *ARCH, "--max-update", 10, "--save-dir", tmp_path)
-    run_fairseq(
-        "generate", toy_data, "--path", tmp_path / "checkpoint_last.pt", "--batch-size", 4, "--results-path", tmp_path
-    )
+@pytest.fixture(scope="module")
+def trained(toy_data, tmp_path_factory):
+    """Folder of a run of two updates."""
+    folder = tmp_path_factory.mktemp("trained")
+    train(toy_data, *ARCH, "--max-update", 2, "--no-epoch-checkpoints", "--disable-validation", "--save-dir", folder)
+    return folder
+
+
+def test_it_translates(toy_data, trained, tmp_path, run_fairseq):
+    path = trained / "checkpoint_last.pt"
+    run_fairseq("generate", toy_data, "--path", path, "--batch-size", 4, "--results-path", tmp_path)
     assert (tmp_path / "generate-test.txt").read_text().count("H-") == 8
 
 
-def test_checkpoints_hold_shared_weights_once(toy_data, tmp_path):
-    train(toy_data, *ARCH, "--max-update", 2, "--save-dir", tmp_path)
-    state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_last.pt"))["model"]
+def test_checkpoints_hold_shared_weights_once(trained):
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(trained / "checkpoint_last.pt"))["model"]
     assert sum(name.endswith("random_layer.fc1") for name in state) == 2
     assert not any("layers." in name and "frozen_weight" in name for name in state)
 
@@ -98,7 +100,7 @@ def test_nan_scores_are_named(toy_data, tmp_path, caplog):
     ],
 )
 def test_frozen_masks_that_would_not_stay_are_refused(toy_data, flags, reason):
-    run = [toy_data, *ARCH, *flags.split(), "--max-update", 1, "--no-save"]
+    run = [toy_data, *ARCH, *flags.split(), "--max-update", 1, "--no-save", "--disable-validation"]
     line, status = error_of(*run, "--freeze", "encoder.ffn")
     said = f"--freeze encoder.ffn: the mask of encoder.layers.0.fc1 would change although its scores are frozen, because {reason};"
     assert status != 0 and line.count("\n") == 1 and said in line
