@@ -52,15 +52,8 @@ def test_grouped_batches_are_all_trained_on(batches, ranks):
 
 @pytest.mark.parametrize("flags", [["--curriculum", 1], ["--update-ordered-indices-seed"]], ids=str)
 def test_a_resumed_run_has_the_same_weights(toy_data, tmp_path, flags):
-    flags = [
-        "--reservoir-encoder",
-        "L",
-        "--decoder-layers",
-        1,
-        "--no-epoch-checkpoints",
-        "--disable-validation",
-        *flags,
-    ]
+    small = "--reservoir-encoder L --decoder-layers 1 --batch-size 40 --no-epoch-checkpoints --disable-validation"
+    flags = [*small.split(), *flags]
     whole = train(toy_data, *flags, "--max-epoch", 3, "--no-save").weights
     train(toy_data, *flags, "--max-epoch", 2, "--save-dir", tmp_path)
     resumed = train(toy_data, *flags, "--max-epoch", 3, "--save-dir", tmp_path).weights

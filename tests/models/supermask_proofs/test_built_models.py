@@ -153,7 +153,9 @@ def spreads(keep, **options):
     return gains, before_activations
 
 
-@pytest.mark.parametrize("scope", ["tensor", "row", pytest.param("global", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "scope", ["row", *(pytest.param(scope, marks=pytest.mark.slow) for scope in ("tensor", "global"))]
+)
 def test_9_activations_at_the_start_do_not_depend_on_the_share_kept(scope):
     dense = spreads(1.0)
     for keep in (0.1, 0.5):

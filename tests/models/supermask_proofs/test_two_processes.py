@@ -32,10 +32,10 @@ def test_7_two_processes_have_the_same_masks(toy_data, tmp_path, monkeypatch):
     (tmp_path / "witness" / "__init__.py").write_text(WITNESS)
     monkeypatch.setenv("WITNESS", str(tmp_path / "masks"))
     monkeypatch.syspath_prepend(tmp_path)
-    flags = ["--max-update", 10, "--no-save", "--disable-validation", "--user-dir", tmp_path / "witness"]
+    flags = ["--max-update", 4, "--no-save", "--disable-validation", "--user-dir", tmp_path / "witness"]
     ended = start_training(toy_data, *ARCH, *flags, "--distributed-world-size", 2)
     assert ended.returncode == 0, ended.stderr
     first, second = ((tmp_path / f"masks.{rank}").read_text().splitlines() for rank in (0, 1))
     assert first == second
-    assert [line.split()[0] for line in first] == [str(update) for update in range(1, 11)]
-    assert len({line.split()[1] for line in first}) == 10
+    assert [line.split()[0] for line in first] == [str(update) for update in range(1, 5)]
+    assert len({line.split()[1] for line in first}) == 4
