@@ -17,7 +17,15 @@ ARCH = "--arch supermask_one_layer_transformer --encoder-layers 2 --decoder-laye
 def run(toy_data, tmp_path_factory):
     """A folder with checkpoints of 10 and 20 updates, and one of another seed."""
     folder = tmp_path_factory.mktemp("run")
-    flags = [*ARCH, "--disable-validation", "--save-interval-updates", 10, "--no-epoch-checkpoints", "--max-update", 20]
+    flags = [
+        *ARCH,
+        "--disable-validation",
+        "--save-interval-updates",
+        10,
+        "--no-epoch-checkpoints",
+        "--no-last-checkpoints",
+    ]
+    flags += ["--max-update", 20]
     train(toy_data, *flags, "--save-dir", folder)
     train(toy_data, *flags, "--seed", 4, "--save-dir", folder / "other")
     return folder
@@ -63,7 +71,8 @@ def test_it_translates_and_starts_a_training(mean, translate, toy_data):
     assert len([line for line in translate(mean) if line.startswith("H-")]) == 8
     state = torch.load(mean)
     assert state["optimizer_history"][-1]["num_updates"] == 20 and "last_optimizer_state" not in state
-    run = train(toy_data, *ARCH, "--finetune-from-model", mean, "--max-update", 1, "--no-save")
+    start = ["--finetune-from-model", mean, "--max-update", 1, "--no-save", "--disable-validation"]
+    run = train(toy_data, *ARCH, *start)
     assert len(run.losses) == 1 and run.weights["encoder.random_layer.fc1"].equal(
         state["model"]["encoder.random_layer.fc1"]
     )
@@ -130,7 +139,11 @@ def without_mark(path):
     return path
 
 
-@pytest.mark.parametrize("flags", [["--freeze", "emb"], [], ["--arch", "transformer_tiny"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "flags",
+    [["--freeze", "emb"], pytest.param([], marks=pytest.mark.slow), ["--arch", "transformer_tiny"]],
+    ids=" ".join,
+)
 def test_runs_of_other_seeds(flags, toy_data, tmp_path):
     """Models of only L and fairseq's own have no random tensors of this plugin. --freeze freezes tensors drawn by --seed."""
     for seed in (1, 2):
