@@ -27,13 +27,13 @@ def trained(folder, toy_data, *flags):
     train(
         toy_data,
         *ARCH,
-        *flags,
         "--max-update",
-        20,
+        5,
         "--no-epoch-checkpoints",
         "--disable-validation",
         "--save-dir",
         folder,
+        *flags,
     )
     return folder / "checkpoint_last.pt"
 
@@ -76,7 +76,7 @@ def test_translating_without_random_weights(checkpoint, exported, translate, toy
     assert translate(exported.path, *overrides) == translate(checkpoint, *overrides) == expected
     models = [load_translator(exported.path, toy_data, regenerate_weights=flag) for flag in (True, False)]
     sentence = models[0].src_dict.string(torch.arange(4, 9))
-    assert models[0].translate(sentence) == models[1].translate(sentence)
+    assert models[0].translate(sentence, max_len_b=10) == models[1].translate(sentence, max_len_b=10)
     found = [{type(m).__name__ for m in model.modules()} for model in models]
     assert "RegeneratedLinear" in found[0] and not found[1] & {"RegeneratedLinear", "MaskedLinear"}
 
@@ -84,12 +84,11 @@ def test_translating_without_random_weights(checkpoint, exported, translate, toy
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--mask-kind", "signed"],
-        ["--mask-coats", "0.3,0.1"],
-        ["--mask-scope", "global", "--mask-share", "none"],
-        ["--mask-pin", "0.3", "--mask-init-weights", "paper_code"],
+        ["--mask-kind", "signed", "--mask-coats", "0.3,0.1"],
+        pytest.param(["--mask-coats", "0.3,0.1"], marks=pytest.mark.slow),
+        "--mask-scope global --mask-share none --mask-pin 0.3 --mask-init-weights paper_code".split(),
         ["--mask-init-weights", "kaiming_normal", "--mask-layernorm", "affine", "--mask-embeddings", "trained"],
-        ["--mask-embeddings", "frozen"],
+        pytest.param(["--mask-embeddings", "frozen"], marks=pytest.mark.slow),
     ],
     ids=" ".join,
 )
@@ -138,7 +137,8 @@ def test_frozen_embeddings_are_random_tensors_too(tied):
 
 
 def test_frozen_embeddings_regenerate(toy_data, tmp_path):
-    path = trained(tmp_path, toy_data, "--mask-embeddings", "frozen")
+    path = trained(tmp_path, toy_data, "--mask-embeddings", "frozen", "--max-update", 1)
+    assert export(path, tmp_path / "plain.safetensors").stored == 2
     assert export(path, tmp_path / "a.safetensors", regenerate=True).stored == 0
     original, state = torch.load(path)["model"], read_state_dict(tmp_path / "a.safetensors")
     assert state["decoder.embed_tokens.weight"].equal(original["decoder.embed_tokens.weight"])
@@ -152,7 +152,7 @@ def test_plain_fairseq_translates_the_same(checkpoint, compare_with_plain_fairse
 def test_ctranslate2_translates_the_same(toy_data, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install ctranslate2")
     # Untrained, with large LayerNorms, because a model of 20 updates translates all sentences alike.
-    state = torch.load(trained(tmp_path, toy_data, "--lr", 1e-9, "--dropout", 0))
+    state = torch.load(trained(tmp_path, toy_data, "--lr", 1e-9, "--max-update", 1))
     for name, tensor in state["model"].items():
         tensor.mul_(3 if name.endswith("layer_norm.weight") else 1)
     torch.save(state, tmp_path / "large.pt")
@@ -197,7 +197,7 @@ def of_coats(toy_data, tmp_path_factory):
         pytest.skip("constriction is not installed: pip install constriction")
     folder = tmp_path_factory.mktemp("coats")
     wide = "--encoder-embed-dim 64 --encoder-ffn-embed-dim 128 --mask-kind signed --mask-keep-ratio 0.8 --mask-coats 0.5,0.25,0.1"
-    path = trained(folder, toy_data, *wide.split())
+    path = trained(folder, toy_data, *wide.split(), "--max-update", 20)
     plain, compact = folder / "plain.safetensors", folder / "compact.safetensors"
     return SimpleNamespace(
         path=path,
@@ -209,7 +209,7 @@ def of_coats(toy_data, tmp_path_factory):
 def test_a_compact_export_is_the_same_model(of_coats, translate, tmp_path):
     plain, compact = (read_state_dict(out.path) for out in (of_coats.plain, of_coats.compact))
     assert plain.keys() == compact.keys() and all(compact[name].equal(tensor) for name, tensor in plain.items())
-    assert translate(of_coats.compact.path) == translate(of_coats.plain.path) != []
+    assert len(translate(of_coats.compact.path)) == 16
     files = []
     for out in (of_coats.plain, of_coats.compact):
         files.append(tmp_path / f"{out.path.stem}.pt")
