@@ -20,12 +20,10 @@ BEGIN = "--cpu --no-save --optimizer adam --batch-size 4".split()
         # Flags from a configuration dataclass, and flags from an add_args method. A preset has the flags of its model.
         ("--arch transformer --freeze emb", "--freeze belongs to --arch frozen_transformer, "),
         ("-a transformer_tiny --freeze emb", "--freeze belongs to --arch frozen_transformer_tiny, reservoir_transformer_tiny, "),
-        ("--arch=transformer_iwslt_de_en --freeze emb", "--freeze belongs to --arch frozen_transformer_iwslt_de_en, "),
-        ("--arch roberta_base --freeze emb", "--freeze belongs to --arch frozen_roberta_base, "),
+        ("--arch=roberta_base --freeze emb", "--freeze belongs to --arch frozen_roberta_base, "),
         ("--arch roberta_base --reservoir-encoder LF", "--reservoir-encoder belongs to --arch reservoir_roberta_base, reservoir_"),
         # This flag is nested in the configuration: encoder.embed_dim.
         ("--arch transformer_lm --encoder-embed-dim 8", "--encoder-embed-dim belongs to --arch transformer, "),
-        ("--arch transformer --mask-scope global", "--mask-scope belongs to --arch supermask_one_layer_transformer, "),
         ("--arch transformer --momentum 0.9", "--momentum belongs to --optimizer nag, sgd, freeze_skip_nag and others"),
         ("--arch transformer --freeze-schedule 0:emb", "--freeze-schedule belongs to --optimizer freeze_skip_adam, "),
         ("--arch transformer --label-smoothing=0.1", "--label-smoothing belongs to --criterion label_smoothed_cross_entropy, "),

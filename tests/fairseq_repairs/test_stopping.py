@@ -1,5 +1,7 @@
 """End of a training: --patience across a resume, a reached --max-update, non-finite gradients, and earlier runs in the process."""
 
+import shutil
+
 import fairseq_cli.train
 import pytest
 from fairseq import checkpoint_utils
@@ -8,37 +10,37 @@ from fairseq.logging import metrics
 from tests.support import commands
 from tests.support.commands import load, train
 
-SMALL = "--reservoir-encoder L --decoder-layers 1 --no-epoch-checkpoints --batch-size 40".split()
+SMALL = "--reservoir-encoder L --decoder-layers 1 --no-epoch-checkpoints --batch-size 80".split()
 
 
 def epochs(run):
-    return run.trainer.get_num_updates() // 4  # 160 sentences in batches of 40
+    return run.trainer.get_num_updates() // 2  # 160 sentences in batches of 80
 
 
 def test_patience_is_counted_across_a_resume(toy_data, tmp_path):
-    """With a learning rate of 0 no validation is better than the first. A patience of 3 ends the run after the fourth."""
-    flags = [*SMALL, "--lr", 0, "--dropout", 0, "--patience", 3]
-    assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "whole")) == 4
-    train(toy_data, *flags, "--max-epoch", 3, "--save-dir", tmp_path / "parts")
-    assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "parts")) == 4
-    assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "parts")) == 4  # the training is already finished
+    """With a learning rate of 0 no validation is better than the first. A patience of 2 ends the run after the third."""
+    flags = [*SMALL, "--lr", 0, "--dropout", 0, "--patience", 2]
+    assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "whole")) == 3
+    train(toy_data, *flags, "--max-epoch", 2, "--save-dir", tmp_path / "parts")
+    shutil.copytree(tmp_path / "parts", tmp_path / "reset")
+    assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "parts")) == 3
+    assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "parts")) == 3  # the training is already finished
     # --reset-meters resets the best score and the patience.
-    train(toy_data, *flags, "--max-epoch", 3, "--save-dir", tmp_path / "reset")
-    assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "reset", "--reset-meters")) == 3 + 4
+    assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "reset", "--reset-meters")) == 2 + 3
 
 
 def test_a_finished_training_makes_no_further_update(toy_data, tmp_path, caplog):
-    flags = [*SMALL, "--max-update", 6, "--save-dir", tmp_path]
+    flags = [*SMALL, "--max-update", 3, "--save-dir", tmp_path]
     train(toy_data, *flags)
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
     with caplog.at_level("INFO"):
-        assert train(toy_data, *flags).trainer.get_num_updates() == 6
+        assert train(toy_data, *flags).trainer.get_num_updates() == 3
     assert (
-        "--max-update 6: the checkpoint has been trained for at least this many updates; nothing is left to do"
+        "--max-update 3: the checkpoint has been trained for at least this many updates; nothing is left to do"
         in caplog.text
     )
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
-    assert train(toy_data, *flags, "--max-update", 7).trainer.get_num_updates() == 7
+    assert train(toy_data, *flags, "--max-update", 4).trainer.get_num_updates() == 4
 
 
 @pytest.mark.parametrize("arch", ["reservoir_transformer", "supermask_one_layer_transformer"])

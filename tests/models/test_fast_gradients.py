@@ -68,7 +68,7 @@ def sample_of(lengths, is_translation, seed):
     return {"net_input": {**words, "src_lengths": None}, "target": target, "ntokens": int(target.ne(PAD).sum())}
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(ANY_MODEL, LENGTHS, st.integers(1, 1000))
 def test_gradients_of_any_model(drawn, lengths, seed):
     function, options = drawn

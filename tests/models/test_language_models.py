@@ -78,13 +78,6 @@ def test_texts_longer_than_those_trained(letter, exact_softmax):
     assert model.max_positions() == 40
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_every_parameter_of_every_preset_has_an_atom(architecture):
-    table = dry_build.build_arch(architecture, [], 300).slot_table
-    parameters = [entry for entry in table.entries if not entry.seen_by]
-    assert len(parameters) > 20 and [entry.name for entry in parameters if entry.atom == "other"] == []
-
-
 # (width, feed-forward, layers, heads, tied)
 SIZES = {
     "tiny": (64, 128, 2, 2, False),

@@ -19,21 +19,21 @@ def checkpoints(toy_data, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("start", ["--restore-file", "--finetune-from-model"])
 @pytest.mark.parametrize(
-    "name, flags, difference",
+    "start, name, flags, difference",
     [
         # fc1's weight and bias and fc2's weight in three layers.
-        ("ours", [*OURS, "--encoder-ffn-embed-dim", "8"],
+        ("--restore-file", "ours", [*OURS, "--encoder-ffn-embed-dim", "8"],
          "its encoder.layers.0.fc1.weight has the shape [24, 16], not [8, 16], and 8 more tensors differ in shape"),
         # The token embeddings differ in width and not in rows, so that the dictionaries are not the cause.
-        ("plain", [*PLAIN, "--encoder-embed-dim", "8", "--decoder-embed-dim", "8"],
+        ("--finetune-from-model", "plain", [*PLAIN, "--encoder-embed-dim", "8", "--decoder-embed-dim", "8"],
          "its encoder.embed_tokens.weight has the shape [12, 16], not [12, 8], and 57 more tensors differ in shape"),
         # The rows differ, but those of the position embeddings, which do not depend on a dictionary.
-        ("positions", [*PLAIN, "--encoder-learned-pos", "--max-source-positions", "20"],
+        ("--finetune-from-model", "positions", [*PLAIN, "--encoder-learned-pos", "--max-source-positions", "20"],
          "its encoder.embed_positions.weight has the shape [1026, 16], not [22, 16]"),
-        ("plain", [*PLAIN, "--encoder-layers", "3"], "does not have encoder.layers.2.self_attn.k_proj.weight and 15 more"),
-        ("plain", [*PLAIN, "--encoder-layers", "1"],
+        ("--restore-file", "plain", [*PLAIN, "--encoder-layers", "3"],
+         "does not have encoder.layers.2.self_attn.k_proj.weight and 15 more"),
+        ("--restore-file", "plain", [*PLAIN, "--encoder-layers", "1"],
          "has encoder.layers.1.self_attn.k_proj.weight and 15 more, which this model does not have"),
     ],
 )  # fmt: skip
