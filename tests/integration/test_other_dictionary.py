@@ -122,7 +122,7 @@ def test_token_vectors_of_a_roberta(monkeypatch):
         dictionary.add_symbol(word)
     refused = ("--mask-embeddings-from a.pt", trained, dictionary, "source", "that of DATA")
     with pytest.raises(
-        InputError, match="^--mask-embeddings-from a.pt: its source dictionary has 7 entries, as that of"
+        InputError, match="^--mask-embeddings-from a.pt: its source dictionary has 7 entries like that of"
     ):
         other_dictionary.refuse_other_words(*refused)
     monkeypatch.setenv(other_dictionary.ALLOW, "1")
