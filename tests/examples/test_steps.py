@@ -8,7 +8,7 @@ import pytest
 import fairseq_reservoir
 
 ROOT = Path(fairseq_reservoir.__file__).parents[1]
-NAMES = ["plain", "a&b", "q[x]", "a b", "*", "./-w"]
+NAMES = ["a&b", "q[x]", "a b", "*", "./-w"]
 BEGIN = f"""
 set -euo pipefail
 recipe=test dry=${{DRY_RUN:-}} root='{ROOT}'

@@ -16,6 +16,11 @@ README = "\n".join(
 )
 
 
+def of_one_seed(runs):
+    """Leave out runs that differ in their seed only, except the last one. The first seed is the default of many programs."""
+    return {str(run.folder).rpartition("-")[0]: run for run in runs}.values()
+
+
 @pytest.mark.parametrize("grid", sorted(GRIDS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_example_grids(grid, data, tmp_path, monkeypatch):
     for name in yaml.safe_load(grid.read_text()).get("defaults", {}):
@@ -23,7 +28,7 @@ def test_the_example_grids(grid, data, tmp_path, monkeypatch):
     runs, choices = read_grid(str(grid), str(tmp_path / "runs"))
     runs += [run for choice in choices for others in choice.others.values() for run in others]
     assert len(runs) > 2 and f"examples/sweeps/{grid.name}" in grid.read_text()
-    for run in runs:
+    for run in of_one_seed(runs):
         words = [step.words for step in run.steps]
         if words[0][0] == "bash":
             ended = bash(EXAMPLES.parent / words[0][1], *words[0][2:], **run.environment, DATA=str(data), DRY_RUN="1")

@@ -165,7 +165,7 @@ def test_the_environment_overrides_defaults(read, monkeypatch):
             f"command: x\naxes: {{{', '.join(f'{c}: {list(range(10))}' for c in 'abcdefgh')}}}",
             "axes: 100000000 combinations; a sweep has at most 10000",
         ),
-        ("command: x\naxes: " + "[" * 5000, "is nested too deeply"),
+        ("command: x\naxes: " + "[" * 2000, "is nested too deeply"),
         ("axes: {lr: [1]}", "command: must be a command"),
         ("command: ''", "command: must be a command"),
         ("command: 'x \"'", "command: 'x \"': No closing quotation"),
