@@ -24,7 +24,7 @@ def test_an_export_with_text_alone(with_text, of_numbers, tmp_path, capsys):
     assert said.startswith(f"{folder}: ") and said.endswith(" bytes, CTranslate2's model\n")
     assert list(tmp_path.iterdir()) == [folder]
     assert (folder / "sentencepiece.model").read_bytes() == sentencepiece_without_names(of_numbers.pieces.read_bytes())
-    lines = (of_numbers.raw / "test_2016_flickr.en").read_text().splitlines()[:12]
+    lines = (of_numbers.raw / "test_2016_flickr.en").read_text().splitlines()[:6]
     ours = load_translator(with_text).translate(lines, beam=1, max_len_b=20)
     theirs = ctranslate2.Translator(str(folder), device="cpu", inter_threads=1, intra_threads=1)
     cutter = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
@@ -133,7 +133,7 @@ def test_without_the_package(with_text, refused, monkeypatch):
 )
 def test_unsupported_options(toy_data, tmp_path, refused, flags):
     """CTranslate2 would convert the first and the last one into models with other outputs."""
-    plans = ["--reservoir-encoder", "LT", "--reservoir-decoder", "TL"]
+    plans = ["--reservoir-encoder", "L", "--reservoir-decoder", "L", "--no-epoch-checkpoints"]
     train(toy_data, *plans, *flags, "--max-update", 1, "--disable-validation", "--save-dir", tmp_path / "run")
     said = refused(tmp_path / "run" / "checkpoint_last.pt")
     assert said.endswith(f"CTranslate2 cannot represent the model: it was trained with {flags[0]}")

@@ -130,7 +130,9 @@ def test_dumped_vectors_start_another_model(toy_data, tmp_path, capsys, arch):
         "--decoder-layers",
         1,
         "--max-update",
-        2,
+        1,
+        "--disable-validation",
+        "--no-epoch-checkpoints",
         "--save-dir",
         tmp_path,
     )
@@ -139,9 +141,8 @@ def test_dumped_vectors_start_another_model(toy_data, tmp_path, capsys, arch):
     assert "vectors.en: 12 vectors of 16 numbers" in capsys.readouterr().out
     given = ["--encoder-embed-path", tmp_path / "vectors.en", "--decoder-embed-path", tmp_path / "vectors.de"]
     frozen = ["--arch", "supermask_one_layer_transformer", "--mask-embeddings", "frozen"]
-    started = train(
-        toy_data, *frozen, *given, "--encoder-layers", 1, "--decoder-layers", 1, "--max-update", 1, "--no-save"
-    )
+    small = "--encoder-layers 1 --decoder-layers 1 --max-update 1 --no-save --disable-validation".split()
+    started = train(toy_data, *frozen, *given, *small)
     for stack in ("encoder", "decoder"):
         trained = getattr(run.model.eval(), stack).embed_tokens.weight.detach()
         assert torch.equal(started.weights[f"{stack}.embed_tokens.weight"][2:], trained[2:])
@@ -152,7 +153,8 @@ def test_dumped_vectors_start_another_model(toy_data, tmp_path, capsys, arch):
 def test_each_side_is_written_by_its_own_dictionary(make_corpus, tmp_path):
     data = make_corpus()
     (data / "dict.de.txt").write_text("".join(f"{word} 1\n" for word in "hgfedcba"))
-    train(data, "--encoder-layers", 1, "--decoder-layers", 1, "--max-update", 1, "--save-dir", tmp_path)
+    flags = "--encoder-layers 1 --decoder-layers 1 --max-update 1 --disable-validation --no-epoch-checkpoints".split()
+    train(data, *flags, "--save-dir", tmp_path)
     cli.main(["dump-embeddings", str(tmp_path / "checkpoint_last.pt"), str(tmp_path / "vectors")])
     words = {side: [line.split()[0] for line in open(tmp_path / f"vectors.{side}")][5:] for side in ("en", "de")}
     assert words == {"en": list("abcdefgh"), "de": list("hgfedcba")}

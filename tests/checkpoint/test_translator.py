@@ -80,9 +80,9 @@ def test_one_sentence_several_and_none(translator, test_set):
 
 
 def test_the_order_does_not_depend_on_the_batch(translator, test_set):
-    lines = test_set[:12] + [""] + test_set[12:20]
+    lines = test_set[:6] + [""] + test_set[6:10]
     expected = [translator.translate(line, **SHORT) for line in lines]
-    for size in (1, 4, 100):
+    for size in (4, 100):
         assert translator.translate(lines, batch_size=size, **SHORT) == expected
 
 

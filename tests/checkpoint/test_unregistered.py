@@ -15,7 +15,8 @@ LINE = "the architecture mine_tiny is not registered here; give the --user-dir t
 def of_another(toy_data, tmp_path_factory):
     """A checkpoint of another plugin."""
     folder = tmp_path_factory.mktemp("another")
-    train(toy_data, "--arch", "transformer", "--max-update", 1, "--disable-validation", "--save-dir", folder)
+    layers = ["--encoder-layers", 1, "--decoder-layers", 1, "--no-epoch-checkpoints"]
+    train(toy_data, "--arch", "transformer", *layers, "--max-update", 1, "--disable-validation", "--save-dir", folder)
     path = folder / "checkpoint_last.pt"
     state = torch.load(path)
     state["cfg"]["model"]._name = state["cfg"]["model"].arch = "mine_tiny"
@@ -33,9 +34,8 @@ def test_our_commands(of_another, tmp_path, command):
 
 
 @pytest.mark.parametrize("task", [{"_name": "mine"}, {"_name": None, "task": "mine"}])
-def test_a_task(toy_data, tmp_path, task):
-    train(toy_data, "--max-update", 1, "--disable-validation", "--save-dir", tmp_path)
-    state = torch.load(tmp_path / "checkpoint_last.pt")
+def test_a_task(of_l_and_t, tmp_path, task):
+    state = torch.load(of_l_and_t.path)
     state["cfg"]["task"] = {"data": state["cfg"]["task"]["data"]} | task
     torch.save(state, tmp_path / "of_mine.pt")
     with pytest.raises(SystemExit) as leaving:
@@ -53,6 +53,6 @@ def test_translating(of_another, toy_data, run_fairseq):
 
 def test_finetuning_from_it_is_allowed(of_another, toy_data):
     """Only the tensors of such a checkpoint are read."""
-    start = ["--finetune-from-model", of_another]
+    start = ["--finetune-from-model", of_another, "--encoder-layers", 1, "--decoder-layers", 1]
     run = train(toy_data, "--arch", "transformer", *start, "--max-update", 1, "--no-save", "--disable-validation")
     assert len(run.losses) == 1
