@@ -8,6 +8,7 @@ import pytest
 import torch
 from fairseq.trainer import Trainer
 
+from fairseq_reservoir.speed.prefix_cache import Memory
 from tests.support.commands import error_of, train
 
 # 10 updates per epoch. The second epoch reads the batches cached in the first.
@@ -48,6 +49,19 @@ def test_the_logged_size_is_that_of_the_cache(toy_data, caplog):
         run = train(toy_data, *PLAIN, "--freeze-cache", "memory", "--freeze-cache-mib", 10**6)
     told = re.search(r"about (\d+) MiB", caplog.text)
     assert int(told[1]) == run.trainer.prefix_cache.store.used
+
+
+def test_a_full_cache(caplog):
+    """A tensor that fits exactly is cached. The first that does not is reported."""
+    store, x = Memory(16), torch.zeros(2)  # of 8 bytes
+    for key in (b"a", b"b"):
+        store.put(key, x)
+    assert store.used == 16 and not caplog.messages
+    for key in (b"c", b"d"):
+        store.put(key, x)
+    assert store.batches.keys() == {b"a", b"b"} and store.used == 16
+    (line,) = caplog.messages
+    assert line.startswith("--freeze-cache-mib 0: the cache is full")
 
 
 @pytest.mark.slow
