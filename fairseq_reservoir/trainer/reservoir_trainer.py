@@ -12,7 +12,7 @@ from ..checkpoint import origin
 from ..errors import InputError
 from ..fairseq_repairs import epochs, learning_rate, long_samples, mixed_precision, moving_average, stopping
 from ..freezing import freeze_skip_hooks
-from ..speed import fast, freeze_cache, threads
+from ..speed import fast, freeze_cache, known_padding, threads
 from ..speed.fast_adam import use_fast_adam
 from . import (
     backskip_updates as backskip_hooks,
@@ -122,6 +122,13 @@ class ReservoirTrainer(Trainer):
             model_log.report_nan_scores(self)
         mask_flips.measure(self)
         return logging_output
+
+    def _prepare_sample(self, sample, is_dummy=False):
+        """Move a batch to the device. With ``--fast``, padding is looked for in the CPU's copy, which does not wait for the device."""
+        prepared, is_dummy_batch = super()._prepare_sample(sample, is_dummy)
+        if self.model.training and sample and fast.is_enabled(self.cfg):
+            known_padding.mark(prepared, sample)
+        return prepared, is_dummy_batch
 
     def clip_grad_norm(self, clip_norm):
         """Clip the gradients of an update, and return their norm before clipping."""

@@ -1,0 +1,63 @@
+"""Answer ``tokens.eq(padding).any()`` on the host, so that an update does not wait for the device.
+
+fairseq's encoder checks once per layer whether a batch has padding, and its decoder once. On a GPU each check waits until the GPU has
+finished all earlier work. The batch was on the CPU before, where the same check takes microseconds.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Token tensors of a batch that fairseq's encoders and decoders check for padding.
+TOKENS = ("src_tokens", "prev_output_tokens")
+
+
+def mark(sample: Mapping[str, Any], host: Mapping[str, Any] | None = None, *, always: bool = False) -> None:
+    """Let the token tensors of a batch on a device answer ``tokens.eq(i).any()`` without a copy to the host.
+
+    ``tokens.eq(i)`` is computed on the device as before. Only ``any()`` without arguments of that result is a tensor on the CPU. Its
+    ``type_as(x)`` fills a tensor on the device of x without a copy from the CPU. The tensors get instance attributes instead of another
+    class, so that all operations run at their usual speed. Results of operations, such as slices, are plain tensors.
+
+    Args:
+        sample: the batch on the device, as fairseq's collaters build it. Tensors in ``net_input`` are changed in place.
+        host: the same batch on the CPU. Without it, or if it is on the device too, nothing is changed.
+        always: answer True for every batch; ``host`` is not read. A CUDA graph replays the same operations for all batches, so it always
+            uses the masks. The tensors keep this answer when their contents change.
+    """
+    before = (host or {}).get("net_input") or {}
+    for name, tokens in (sample.get("net_input") or {}).items():
+        if name not in TOKENS or not isinstance(tokens, Tensor) or tokens.device.type == "cpu":
+            continue
+        copy = before.get(name)
+        if always:
+            _answer_eq(tokens, None)
+        elif isinstance(copy, Tensor) and copy.device.type == "cpu":
+            _answer_eq(tokens, copy)
+
+
+def _answer_eq(tokens, copy):
+    # Aliases, because a tensor that refers to itself is freed only by Python's garbage collector.
+    tokens.eq = partial(_eq, tokens.detach(), copy)
+
+
+def _eq(tokens, copy, other):
+    mask = tokens.eq(other)
+    mask.any = partial(_any, mask.detach(), copy, other)
+    return mask
+
+
+def _any(mask, copy, other, *args, **kwargs):
+    if args or kwargs:
+        return mask.any(*args, **kwargs)
+    found = True if copy is None else bool(copy.eq(other).any())
+    answer = torch.tensor(found)
+    answer.type_as = partial(_filled, found)
+    return answer
+
+
+def _filled(found, x):
+    return torch.full((), found, dtype=x.dtype, device=x.device)
