@@ -8,6 +8,7 @@ import pytest
 from fairseq.data import Dictionary, FairseqDataset, LanguagePairDataset, SortDataset, data_utils
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
 from fairseq.tasks.translation import load_langpair_dataset
 
 from fairseq_reservoir.speed.graphs.buckets import choose, padding, shapes_of, smallest, tokens
@@ -201,6 +202,17 @@ class TestShapesOf:
             data=str(toy_data), tokens_per_sample=6, sample_break_mode=mode, shorten_method=method, seed=1
         )
         task = MaskedLMTask.setup_task(config)
+        task.load_dataset("train")
+        dataset = task.datasets["train"]
+        batches = batches_in(dataset)
+        assert shapes_of(dataset, batches).tolist() == collated_shapes(dataset, batches)
+
+    @pytest.mark.parametrize("bos", [None, 0])
+    def test_sentence_prediction(self, moods, bos):
+        config = SentencePredictionConfig(
+            data=str(moods), num_classes=2, init_token=bos, seed=1, max_positions=64, shorten_method="none", no_shuffle=False
+        )  # fmt: skip
+        task = SentencePredictionTask.setup_task(config)
         task.load_dataset("train")
         dataset = task.datasets["train"]
         batches = batches_in(dataset)
