@@ -28,6 +28,8 @@ class ModelFlags:
     adaptive_input_cutoff: Optional[str] = None
     adaptive_softmax_cutoff: Optional[str] = None
     base_layers: Optional[int] = None
+    checkpoint_activations: bool = False
+    offload_activations: bool = False
     cross_self_attention: bool = False
     no_cross_attention: bool = False
     quant_noise_pq: float = 0.0

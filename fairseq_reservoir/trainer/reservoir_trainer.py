@@ -1,5 +1,6 @@
 """fairseq's trainer with frozen layers, masks, freeze schedules and faster steps. Methods stand in the order of their first call."""
 
+import logging
 from argparse import Namespace
 
 import fairseq.trainer
@@ -12,8 +13,10 @@ from ..checkpoint import origin
 from ..errors import InputError
 from ..fairseq_repairs import epochs, learning_rate, long_samples, mixed_precision, moving_average, stopping
 from ..freezing import freeze_skip_hooks
+from ..masks.masked_weight import masked_modules
 from ..speed import fast, freeze_cache, known_padding, threads
 from ..speed.fast_adam import use_fast_adam
+from ..speed.graphs import start as graphs_start
 from . import (
     backskip_updates as backskip_hooks,
     frozen_guard,
@@ -26,9 +29,13 @@ from . import (
     start_stack,
 )
 
+logger = logging.getLogger(__name__)
+
 
 class ReservoirTrainer(Trainer):
     """fairseq's trainer for every model of this package. Without flags of the package it trains as fairseq's trainer does."""
+
+    graphs = None  # the recorded steps of --cuda-graphs
 
     def __init__(self, cfg, task, model, criterion, quantizer=None):
         """Prepare the model before fairseq wraps it, then compare the ranks.
@@ -47,6 +54,7 @@ class ReservoirTrainer(Trainer):
         long_samples.check_validation(self)
         model_log.log_slot_table(self)
         rank_checks.check_processes(self)
+        self.graphs = graphs_start.start(self, list(masked_modules(self.get_model()).values()))
 
     def _build_optimizer(self):
         """Build the optimizer: when the training starts, and again when a checkpoint is loaded."""
@@ -103,6 +111,8 @@ class ReservoirTrainer(Trainer):
         if load_dataset and self.data_parallel_world_size > 1:
             rank_data.compare_data(self.task, self.data_parallel_process_group)
         freeze_cache.log_size(self, iterator)
+        if self.graphs:
+            graphs_start.choose_buckets(self, self.graphs, iterator)
         return iterator
 
     def begin_epoch(self, epoch):
@@ -124,7 +134,9 @@ class ReservoirTrainer(Trainer):
         return logging_output
 
     def _prepare_sample(self, sample, is_dummy=False):
-        """Move a batch to the device. With ``--fast``, padding is looked for in the CPU's copy, which does not wait for the device."""
+        """Copy a batch to the device. ``--cuda-graphs`` pads it before; ``--fast`` looks for padding in the CPU's copy, without a wait."""
+        if self.graphs and self.model.training and not is_dummy:
+            sample = self.graphs.prepare(sample, self.get_criterion())
         prepared, is_dummy_batch = super()._prepare_sample(sample, is_dummy)
         if self.model.training and sample and fast.is_enabled(self.cfg):
             known_padding.mark(prepared, sample)
@@ -144,6 +156,8 @@ class ReservoirTrainer(Trainer):
 
     def begin_valid_epoch(self, epoch):
         super().begin_valid_epoch(epoch)
+        if self.graphs:
+            logger.info("--cuda-graphs: %s", self.graphs.describe())
         model_log.report_nan_scores(self)
 
     def state_dict(self):

@@ -1,0 +1,59 @@
+"""Losses that can be recorded: which criteria, what they count, and a masked language model's loss without a choice on the device."""
+
+from typing import Any
+
+from fairseq import modules
+from fairseq.criterions import FairseqCriterion
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.criterions.masked_lm import MaskedLmLoss
+from torch import Tensor
+
+from ..fast_loss import FastLoss
+from .padding import MASKED
+
+_FORWARDS = (
+    CrossEntropyCriterion.forward,
+    LabelSmoothedCrossEntropyCriterion.forward,
+    FastLoss.forward,
+    MaskedLmLoss.forward,
+)
+
+
+def unsupported_reason(criterion: FairseqCriterion) -> str | None:
+    """The reason why the loss of a criterion cannot be recorded; None if it can."""
+    if type(criterion).forward not in _FORWARDS:
+        return f"{type(criterion).__name__} is not one of fairseq's cross entropies"
+    return "--report-accuracy reads values of the device" if getattr(criterion, "report_accuracy", False) else None
+
+
+def is_masked(criterion: FairseqCriterion) -> bool:
+    """Whether a criterion is that of a masked language model."""
+    return isinstance(criterion, MaskedLmLoss)
+
+
+def forward(criterion: FairseqCriterion, model: Any, sample: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+    """Compute the loss of a padded batch on the device without reading a value of it.
+
+    A masked language model's loss selects the predicted positions by index. A selection by a mask would wait for their number.
+
+    Returns:
+        The loss to differentiate, and the entries of the logging output that are tensors.
+    """
+    if not is_masked(criterion):
+        loss, _, log = criterion(model, sample)
+        return loss, {name: value for name, value in log.items() if isinstance(value, Tensor)}
+    features = model(**sample["net_input"], features_only=True)[0]
+    index, labels = sample[MASKED]["index"], sample[MASKED]["labels"]
+    logits = getattr(model, "module", model).encoder.lm_head(features.flatten(0, 1).index_select(0, index))
+    loss = modules.cross_entropy(logits, labels, reduction="sum", ignore_index=criterion.padding_idx)
+    return loss, {"loss": loss.detach()}
+
+
+def counts(criterion: FairseqCriterion, sample: dict[str, Any]) -> dict[str, int]:
+    """The numbers of a logging output: tokens, sentences and the sample size, by which gradients are divided. Padding does not count."""
+    sentences, tokens = int(sample["nsentences"]), int(sample["ntokens"])
+    size = sentences if getattr(criterion, "sentence_avg", False) else tokens
+    if is_masked(criterion):
+        size = sample[MASKED]["count"]
+    return {"ntokens": tokens, "nsentences": sentences, "sample_size": size}

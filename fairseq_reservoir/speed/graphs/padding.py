@@ -1,0 +1,99 @@
+"""Pad a batch to the shape of a bucket, on the host and before it is copied to the device."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# The key of a padded batch under which its bucket is stored.
+BUCKET = "bucket"
+# The key of a padded batch of a masked language model: its predicted positions (``masked_places``).
+MASKED = "masked"
+_KEYS = {"id", "nsentences", "ntokens", "net_input", "target"}
+# Inputs of models, and the value of those that are no tokens in a row that is added.
+_INPUTS = {"src_tokens": None, "prev_output_tokens": None, "src_lengths": 1, "src_id": 0}
+_PLACES = 64  # predicted positions of a batch are padded to a multiple of this number
+
+
+def shape_of(sample: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """(sentences, source length, target length) of a translation batch, (sentences, length) of a batch of a language model.
+
+    The result is None for a batch with other inputs, such as alignments or constraints.
+    """
+    if not sample or not sample.keys() <= _KEYS or not sample["net_input"].keys() <= _INPUTS.keys():
+        return None
+    source, target = sample["net_input"]["src_tokens"], sample.get("target")
+    if not torch.is_tensor(target) or target.dim() != 2 or len(target) != len(source):
+        return None
+    if "prev_output_tokens" in sample["net_input"]:
+        return (*source.shape, target.shape[1])
+    return tuple(source.shape) if source.shape == target.shape else None
+
+
+def pad(sample: Mapping[str, Any], bucket: tuple[int, ...], padding: int, end: int, pinned: bool) -> dict[str, Any]:
+    """Pad the tokens of a batch to a bucket. Numbers of tokens and sentences stay those of the batch.
+
+    Source sentences are padded on the side where the batch has padding already. A row that is added has one end-of-sentence token as
+    source and as decoder input, because attention gives NaN for a sentence of padding alone. Its targets are padding, so that it has no
+    loss and no gradient.
+
+    Args:
+        sample: a batch on the host, of a shape that fits into the bucket (``shape_of``).
+        bucket: (sentences, source length, target length), or (sentences, length).
+        padding, end: indices of the padding and of the end-of-sentence token.
+        pinned: whether to put the result into pinned memory, from which it can be copied while the host goes on.
+
+    Returns:
+        A new batch with the entry ``BUCKET``. ``sample`` stays as it is.
+    """
+    rows, inputs = bucket[0], dict(sample["net_input"])
+    source = inputs["src_tokens"]
+    left = bool(source[:, 0].eq(padding).any())
+    inputs["src_tokens"] = _grown(source, (rows, bucket[1]), padding, end, left, pinned)
+    for name, fill in _INPUTS.items():
+        if name in inputs and fill is not None:
+            inputs[name] = _grown(inputs[name], (rows,), fill, None, False, pinned)
+    if "prev_output_tokens" in inputs:
+        inputs["prev_output_tokens"] = _grown(
+            inputs["prev_output_tokens"], (rows, bucket[2]), padding, end, False, pinned
+        )
+    target = _grown(sample["target"], (rows, bucket[-1]), padding, None, left and len(bucket) == 2, pinned)
+    return {**sample, "net_input": inputs, "target": target, BUCKET: bucket}
+
+
+def _grown(x: Tensor, shape: tuple[int, ...], fill: int, end: int | None, left: bool, pinned: bool) -> Tensor:
+    """A tensor of ``shape`` with x in its first rows. New rows begin, or end with ``left``, with the token ``end``."""
+    grown = torch.full(shape, fill, dtype=x.dtype, pin_memory=pinned)
+    if x.dim() == 1:
+        grown[: len(x)] = x
+        return grown
+    first = shape[1] - x.shape[1] if left else 0
+    grown[: len(x), first : first + x.shape[1]] = x
+    if end is not None:
+        grown[len(x) :, -1 if left else 0] = end
+    return grown
+
+
+def masked_places(target: Tensor, padding: int, share: float, pinned: bool) -> dict[str, Any] | None:
+    """Positions of a masked language model's predicted tokens, as tensors whose size depends only on the shape of the batch.
+
+    Args:
+        target: (sentences, length), on the host. It is ``padding`` at tokens that are not predicted.
+        padding: index of the padding token.
+        share: expected share of predicted tokens, ``--mask-prob``.
+        pinned: as in ``pad``.
+
+    Returns:
+        ``index``: (places,), positions in the flattened batch. ``labels``: (places,), their targets. Unused places have position 0
+        and the label ``padding``. ``count``: the number of predicted tokens. The result is None if there are more of them than places.
+    """
+    places = -(-int(target.numel() * share * 1.1 + _PLACES) // _PLACES) * _PLACES
+    found = target.flatten().ne(padding).nonzero().squeeze(1)
+    if len(found) > places:
+        return None
+    index = torch.zeros(places, dtype=torch.int64, pin_memory=pinned)
+    labels = torch.full((places,), padding, dtype=target.dtype, pin_memory=pinned)
+    index[: len(found)] = found
+    labels[: len(found)] = target.flatten()[found]
+    return {"index": index, "labels": labels, "count": len(found)}

@@ -1,0 +1,107 @@
+"""``--cuda-graphs``: decide whether a training can replay recorded steps, and choose the batch shapes of an epoch."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from fairseq.modules import LayerDropModuleList
+from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.utils import eval_bool
+
+from ...layers.base import Sublayer
+from ...options.fairseq_flags import ModelFlags
+from ...options.fast_options import FastOptions
+from ...options.layer_options import FrozenLayerOptions
+from ...options.reading import read
+from .. import freeze_cache
+from . import buckets, criteria
+from .recorder import CudaRecorder
+from .steps import GraphedSteps
+
+logger = logging.getLogger(__name__)
+
+_BACKENDS = ("legacy_ddp", "no_c10d")
+
+
+def start(trainer: Any, masks: Sequence[Any]) -> GraphedSteps | None:
+    """Let the task of a trainer replay recorded steps if ``--cuda-graphs`` is given. Otherwise, or if it has no effect, return None.
+
+    Args:
+        trainer: the trainer, with its model and criterion.
+        masks: the modules with masked weights.
+    """
+    cfg = trainer.cfg
+    if not read(FastOptions, cfg.model).cuda_graphs:
+        return None
+    reason = "this training runs on a CPU" if not trainer.cuda else unsupported_reason(trainer)
+    if reason:
+        logger.info("--cuda-graphs: no effect: %s", reason)
+        return None
+    return use(trainer, masks, CudaRecorder(trainer.device), pinned=True)
+
+
+def use(trainer: Any, masks: Sequence[Any], recorder: Any, pinned: bool) -> GraphedSteps:
+    """Replace the ``train_step`` of a trainer's task by one that records steps with ``recorder``."""
+    task = trainer.task
+    usual = type(task).train_step.__get__(task)
+    share = float(getattr(task.cfg, "mask_prob", 0.0) or 0.0) if criteria.is_masked(trainer.get_criterion()) else 0.0
+    steps = GraphedSteps(
+        recorder, usual, task.target_dictionary, pinned, masks, share, trainer.cfg.common.log_interval or 0
+    )
+    task.train_step = steps.train_step
+    return steps
+
+
+def unsupported_reason(trainer: Any) -> str | None:
+    """The reason why no step of a training can be recorded; None if steps can be recorded."""
+    cfg, task, model = trainer.cfg, trainer.task, trainer.get_model()
+    flags, parallel = read(ModelFlags, cfg.model), cfg.distributed_training
+    several = parallel.distributed_world_size > 1
+    left_target = getattr(task.cfg, "left_pad_target", False)
+    given = {
+        "--amp": cfg.common.amp,
+        f"--ddp-backend {parallel.ddp_backend}; give legacy_ddp": several and parallel.ddp_backend not in _BACKENDS,
+        "--use-bmuf": cfg.optimization.use_bmuf,
+        "--pipeline-model-parallel": parallel.pipeline_model_parallel,
+        "--checkpoint-activations": flags.checkpoint_activations or flags.offload_activations,
+        "--quant-noise-pq": flags.quant_noise_pq > 0,
+        "--quant-noise-scalar": flags.quant_noise_scalar > 0,
+        "--adaptive-softmax-cutoff": flags.adaptive_softmax_cutoff is not None,
+        "--adaptive-input": flags.adaptive_input,
+        "--left-pad-target": eval_bool(str(left_target)),
+        "--freeze-cache": freeze_cache.read_setting(cfg)[0] is not None,
+        "--backskip": read(FrozenLayerOptions, cfg.model).backskip is not None,
+        f"the task {type(task).__name__} has a training step of its own": type(task).train_step
+        is not FairseqTask.train_step,
+    }
+    found = [reason for reason, is_given in given.items() if is_given]
+    return next(iter(found), None) or criteria.unsupported_reason(trainer.get_criterion()) or _reason_of_layers(model)
+
+
+def _reason_of_layers(model):
+    for module in model.modules():
+        if isinstance(module, LayerDropModuleList) and module.p > 0:
+            return "LayerDrop runs other layers in every update"
+        if isinstance(module, Sublayer) and not type(module).__module__.startswith("fairseq_reservoir."):
+            return f"{type(module).__name__} is a layer of your own, and may read values of the device"
+    return None
+
+
+def choose_buckets(trainer: Any, steps: GraphedSteps, iterator: Any) -> None:
+    """Choose the shapes to which the batches of an epoch are padded. Shapes of an earlier epoch are kept if they do as well."""
+    dataset = trainer.task.dataset(trainer.cfg.dataset.train_subset)
+    shapes = buckets.shapes_of(dataset, iterator.frozen_batches, iterator.epoch)
+    if shapes is None:
+        logger.info(
+            "--cuda-graphs: no effect: the lengths of the sentences of %s are not known", type(dataset).__name__
+        )
+        steps.buckets = None
+        return
+    limit = read(FastOptions, trainer.cfg.model).cuda_graph_buckets
+    chosen = buckets.choose(shapes, limit)
+    if steps.buckets is None or not np.array_equal(chosen, steps.buckets):
+        # The shapes depend on nothing but the batches of the epoch, so that a resumed run has the same ones.
+        steps.buckets = chosen
+        ratio = buckets.padding(shapes, chosen)
+        logger.info("--cuda-graphs: %d shapes for %d batches, %.3f times the tokens", len(chosen), len(shapes), ratio)

@@ -1,0 +1,242 @@
+"""Training steps of padded batches: the first of a shape runs as usual, the second is recorded, and later ones are replayed."""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.criterions import FairseqCriterion
+from torch import Tensor, nn
+
+from ..known_padding import mark
+from . import buckets, criteria, padding
+from .gradients import Gradients
+
+logger = logging.getLogger(__name__)
+
+Shape = tuple[int, ...]
+_MOST = 200  # recordings that are kept if the shapes change from epoch to epoch
+
+
+@dataclass
+class Recording:
+    """A recorded step: the batch that it reads, the names of the logged tensors, and the function that replays it."""
+
+    inputs: list[Tensor]
+    names: list[str]
+    replay: Callable[[], list[Tensor]]
+
+
+class GraphedSteps:
+    """Forward and backward passes of padded batches, replayed from a recording.
+
+    A recording contains everything from the tokens of a batch to the gradients: zero to nine tenths of a small model's update are spent in
+    Python there. The removal of old gradients, clipping, the optimizer and logging stay outside. A replay computes the bits of an
+    ordinary step of the same padded batch, dropout included.
+
+    All recordings are dropped if what they read has moved or a parameter was frozen or unfrozen, and the ratios of masks count too.
+
+    Args:
+        recorder: a ``recorder.CudaRecorder``, or ``recorder.Rerun`` in tests.
+        usual: the ``train_step`` of the task, for batches that are not padded.
+        dictionary: the dictionary of the tokens.
+        pinned: as in ``padding.pad``.
+        masks: the modules with masked weights. Their masks are selected in every recording.
+        masked_share: ``--mask-prob`` of a masked language model.
+        log_interval: at this number of updates the share of changed mask entries is logged.
+    """
+
+    def __init__(
+        self,
+        recorder: Any,
+        usual: Callable[..., Any],
+        dictionary: Any,
+        pinned: bool,
+        masks: Sequence[Any] = (),
+        masked_share: float = 0.0,
+        log_interval: int = 0,
+    ) -> None:
+        self.recorder, self.usual, self.pinned = recorder, usual, pinned
+        self.pad_index, self.end_index = dictionary.pad(), dictionary.eos()
+        self._masks, self.masked_share, self.log_interval = list(masks), masked_share, log_interval
+        self.buckets: np.ndarray[Any, Any] | None = None
+        self.recordings: OrderedDict[Shape, Recording] = OrderedDict()
+        self.needed: dict[Shape, int] = {}  # bytes that the first step of a shape has allocated
+        self.gradients: Gradients | None = None
+        self.scale: Tensor | None = None
+        self.tokens = [0, 0]  # before and after padding
+        self.kinds = {"replayed": 0, "recorded": 0, "ordinary": 0}
+        self._state: Any = None
+        self._held: list[Tensor] = []
+
+    def prepare(self, sample: Mapping[str, Any], criterion: FairseqCriterion) -> Mapping[str, Any]:
+        """Pad a batch on the host to its bucket. A batch without a bucket is returned as it is."""
+        shape = padding.shape_of(sample)
+        place = None if shape is None or self.buckets is None else buckets.smallest(self.buckets, shape)
+        if place is None or not sample["net_input"]["src_tokens"].device.type == "cpu":
+            return sample
+        assert self.buckets is not None and shape is not None
+        bucket = tuple(map(int, self.buckets[place]))
+        padded = padding.pad(sample, bucket, self.pad_index, self.end_index, self.pinned)
+        if criteria.is_masked(criterion):
+            places = padding.masked_places(padded["target"], self.pad_index, self.masked_share, self.pinned)
+            if places is None:
+                return sample
+            padded[padding.MASKED] = places
+        self.tokens[0] += shape[0] * sum(shape[1:])
+        self.tokens[1] += bucket[0] * sum(bucket[1:])
+        return padded
+
+    def train_step(
+        self,
+        sample: Any,
+        model: Any,
+        criterion: Any,
+        optimizer: Any,
+        update_num: int,
+        ignore_grad: bool = False,
+        **more: Any,
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        """The forward and backward pass of a batch, as the ``train_step`` of fairseq's tasks."""
+        # Hooks, such as those that fairseq adds to find a NaN, must see the layers.
+        shape = None if ignore_grad or more or model._forward_hooks else sample.get(padding.BUCKET)
+        if shape is None:
+            self.kinds["ordinary"] += 1
+            result: tuple[Tensor, int, dict[str, Any]] = self.usual(
+                sample, model, criterion, optimizer, update_num, ignore_grad, **more
+            )
+            return result
+        model.train()
+        model.set_num_updates(update_num)
+        self._follow(model)
+        self._set_scale(optimizer)
+        if self.gradients is not None:
+            self.gradients.attach()
+        recording = self.recordings.get(shape)
+        if recording is None and self.gradients is not None and self._may_record(shape):
+            recording = self._record(shape, sample, model, criterion)
+        if recording is None:
+            log = self._first(shape, sample, model, criterion)
+        else:
+            log = self._replay(shape, recording, sample, update_num)
+        if hasattr(optimizer, "_needs_sync"):  # fairseq's optimizers for half precision copy new gradients
+            optimizer._needs_sync = True
+        numbers = criteria.counts(criterion, sample)
+        return log["loss"], numbers["sample_size"], {**log, **numbers}
+
+    def _compute(self, sample: dict[str, Any], model: Any, criterion: Any) -> tuple[list[str], list[Tensor]]:
+        loss, log = criteria.forward(criterion, model, sample)
+        scaled = loss if self.scale is None else (loss.float() * self.scale).to(loss.dtype)
+        scaled.backward()  # type: ignore[no-untyped-call]  # torch's
+        return list(log), list(log.values())
+
+    def _first(self, shape: Shape, sample: Any, model: Any, criterion: Any) -> dict[str, Tensor]:
+        """An ordinary step. The first one of all finds out which parameters get a gradient."""
+        mark(sample, always=True)
+        (names, values), self.needed[shape] = self.recorder.measured(lambda: self._compute(sample, model, criterion))
+        if self.gradients is None:
+            self.gradients = Gradients([p for p in model.parameters() if p.requires_grad])
+        self.kinds["ordinary"] += 1
+        return dict(zip(names, values))
+
+    def _may_record(self, shape: Shape) -> bool:
+        needed = self.needed.get(shape)
+        if needed is None:
+            return False
+        while len(self.recordings) >= _MOST or not self.recorder.has_room(needed):
+            if not self.recordings:
+                return False
+            self.recordings.popitem(last=False)
+        return True
+
+    def _record(self, shape: Shape, sample: Any, model: Any, criterion: Any) -> Recording:
+        own = _copied(sample)
+        mark(own, always=True)
+        names: list[str] = []
+
+        def run() -> list[Tensor]:
+            names[:], values = self._compute(own, model, criterion)
+            return values
+
+        self._forget_masks()  # a recording must contain their selection
+        replay = self.recorder.record(run, self.needed[shape])
+        self._forget_masks()
+        self.kinds["recorded"] += 1
+        self.recordings[shape] = recording = Recording(_tensors(own), names, replay)
+        return recording
+
+    def _replay(self, shape: Shape, recording: Recording, sample: Any, update_num: int) -> dict[str, Tensor]:
+        self.recordings.move_to_end(shape)
+        for mine, given in zip(recording.inputs, _tensors(sample), strict=True):
+            mine.copy_(given, non_blocking=True)
+        if self.log_interval and (update_num + 1) % self.log_interval in (0, self.log_interval - 1):
+            for masked in self._masks:  # ``mask_flips`` compares them
+                masked.mask_cache.get(masked)
+        values = [value.clone() for value in recording.replay()]
+        self.kinds["replayed"] += 1
+        return dict(zip(recording.names, values))
+
+    def _follow(self, model: nn.Module) -> None:
+        """Drop all recordings if something has changed that they contain: places of tensors, frozen parameters, keep ratios of masks."""
+        if self._state is None:
+            self._held = [*model.parameters(), *model.buffers()]
+        state = ([(t.data_ptr(), t.requires_grad) for t in self._held], [m.keep_ratios for m in self._masks])
+        if state == self._state:
+            return
+        if self.recordings:
+            logger.info(
+                "--cuda-graphs: %d recorded shapes are dropped, because the model has changed", len(self.recordings)
+            )
+        self._state = state
+        self.forget()
+
+    def describe(self) -> str:
+        """Numbers of recorded shapes and of replayed steps, the share of padding, and the memory, for the log."""
+        before, after = self.tokens
+        steps = sum(self.kinds[kind] for kind in ("replayed", "ordinary"))
+        return (
+            f"{len(self.recordings)} recorded shapes, {self.kinds['replayed']} of {steps} steps replayed, "
+            f"{after / max(1, before):.3f} times the tokens, {self.recorder.mib()} MiB reserved"
+        )
+
+    def forget(self) -> None:
+        """Drop all recordings and the memory of the gradients."""
+        self.recordings.clear()
+        self.needed.clear()
+        self.gradients = None
+        self.recorder.forget()
+
+    def _set_scale(self, optimizer: Any) -> None:
+        """Write the loss scale of ``--fp16`` to the device, where recordings read it."""
+        scaler = getattr(optimizer, "scaler", None)
+        if scaler is None:
+            return
+        if self.scale is None:
+            self.scale = torch.ones((), device=next(iter(self._held)).device)
+        self.scale.fill_(float(scaler.loss_scale))
+
+    def _forget_masks(self) -> None:
+        for masked in self._masks:
+            masked.mask_cache.forget()
+
+
+def _tensors(sample: Any) -> list[Tensor]:
+    """The tensors that a step reads, in a fixed order."""
+    found = [value for _, value in sorted(sample["net_input"].items())] + [sample["target"]]
+    masked = sample.get(padding.MASKED)
+    return found + ([masked["index"], masked["labels"]] if masked else [])
+
+
+def _copied(sample: Any) -> dict[str, Any]:
+    """A copy of a batch whose tensors belong to a recording."""
+    copy = {**sample, "net_input": {name: value.clone() for name, value in sample["net_input"].items()}}
+    copy["target"] = sample["target"].clone()
+    if padding.MASKED in sample:
+        copy[padding.MASKED] = {
+            name: value.clone() if isinstance(value, Tensor) else value
+            for name, value in sample[padding.MASKED].items()
+        }
+    return copy
