@@ -1,5 +1,6 @@
 """``fairseq-reservoir translate``: translate text from standard input to standard output with a model of one file."""
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from typing import BinaryIO
 from ..errors import InputError
 from ..files import check_file
 from ..options import fairseq_rules
+from ..options.generation_graph_options import VARIABLE
 from ..options.number_rules import check as check_rules
 from ..options.translation_defaults import BATCH_SIZE, BEAM, LENPEN, MAX_LEN_B, SPLIT_ABOVE
 from .standard_output import writing
@@ -79,6 +81,11 @@ def add_parser(commands) -> None:
         help="lines to read before their translations are printed (default 2000; 1 translates each line at once, as on a terminal)",
     )
     parser.add_argument("--cpu", action="store_true", help="use no GPU")
+    parser.add_argument(
+        "--cuda-graphs",
+        action="store_true",
+        help="search with one CUDA graph per step on a GPU; the translations are the same except for rounding",
+    )
     parser.set_defaults(run=run)
 
 
@@ -94,6 +101,8 @@ def run(known, _):
             "standard input and output: must be open, because text is read from one and written to the other"
         )
     check_file("MODEL", known.model)
+    if known.cuda_graphs:
+        os.environ.setdefault(VARIABLE, "1")
     translator = load_translator(known.model)
     if torch.cuda.is_available() and not known.cpu:
         translator.cuda()

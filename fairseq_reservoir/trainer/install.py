@@ -5,6 +5,7 @@ from typing import Any
 
 from fairseq import checkpoint_utils, models, options, tasks, utils
 from fairseq.distributed import utils as distributed_utils
+from fairseq.tasks import FairseqTask
 
 from ..checkpoint import dry_build, fairseq_loader, pretrained_embeddings
 from ..errors import InputError
@@ -14,6 +15,7 @@ from ..speed import (
     fast,
     fused_criterion,  # noqa: F401  registers the criterion
 )
+from ..speed.generation import enable as generation_graphs
 from . import building, preflight, reading_flags
 from .reservoir_trainer import use_reservoir_trainer
 
@@ -27,6 +29,8 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     (models, "build_model", building.build_model),
     (checkpoint_utils, "load_checkpoint_to_cpu", fairseq_loader.read_export),
     (checkpoint_utils, "load_model_ensemble_and_task", building.load_model_ensemble_and_task),
+    # Searching the translations of a batch.
+    (FairseqTask, "inference_step", generation_graphs.inference_step),
     # Reading pretrained word vectors. They are not read if a checkpoint replaces them.
     (utils, "parse_embedding", pretrained_embeddings.defer_reading),
     (utils, "load_embedding", pretrained_embeddings.load_vectors),

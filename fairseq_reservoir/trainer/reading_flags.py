@@ -6,6 +6,7 @@ from ..checkpoint import model_path_checks, other_dictionary
 from ..fairseq_repairs import checkpoints, flag_errors, long_samples, processes, start_up, user_dirs
 from ..fairseq_repairs.error_report import install_in_command
 from ..speed import threads
+from ..speed.generation import enable as generation_graphs
 from . import data_files
 
 
@@ -27,6 +28,7 @@ def parse_args_and_arch(original, parser, input_args=None, *args, **kwargs):
         parser.epilog = "Flags of layers, freezing and masks: fairseq-reservoir plan --help"
         other_dictionary.add_flag(parser)
         threads.add_flag(parser)
+    generation_graphs.add_flag(parser)
     flag_errors.prepare(parser, words)
 
     parsed = _parse(original, parser, input_args, *args, **kwargs)
@@ -38,6 +40,7 @@ def parse_args_and_arch(original, parser, input_args=None, *args, **kwargs):
     checkpoints.write_layers_as_text(flags)
     processes.refuse_shares(parser, flags, words)
     threads.read_flag(flags)
+    generation_graphs.read_flag(parser, flags)
     if is_complete:
         model_path_checks.check_flags(flags)
         data_files.check_flags(flags)

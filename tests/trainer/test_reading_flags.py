@@ -1,5 +1,6 @@
 """Hook of fairseq's ``parse_args_and_arch``, which reads the flags of every command. Its repairs can be switched off by name."""
 
+import os
 import sys
 
 import pytest
@@ -7,6 +8,7 @@ from fairseq import options
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.fairseq_repairs import repair
+from fairseq_reservoir.options.generation_graph_options import VARIABLE
 
 SCORE = ["data", "--path", "model.pt", "--distributed-world-size", "2"]
 
@@ -48,3 +50,16 @@ def test_only_a_training_has_our_flags():
         options.parse_args_and_arch(parser, arguments)
         defined = parser._option_string_actions
         assert ("--threads" in defined) == ("--allow-other-dictionary" in defined) == is_training
+
+
+def test_cuda_graphs_of_a_command_that_translates(monkeypatch):
+    """The flag sets its environment variable, and the next command without the flag removes it."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    for parser in (options.get_generation_parser(), options.get_interactive_generation_parser()):
+        options.parse_args_and_arch(parser, ["data", "--path", "model.pt", "--cuda-graphs"])
+        assert os.environ[VARIABLE] == "1"
+        options.parse_args_and_arch(options.get_generation_parser(), SCORE[:3])
+        assert VARIABLE not in os.environ
+    monkeypatch.setenv(VARIABLE, "cpu")
+    options.parse_args_and_arch(options.get_generation_parser(), SCORE[:3])
+    assert os.environ[VARIABLE] == "cpu"

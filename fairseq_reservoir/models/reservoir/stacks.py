@@ -33,6 +33,9 @@ class ReservoirEncoder(TransformerEncoderBase):
 class ReservoirDecoder(TransformerDecoderBase):
     """fairseq's Transformer decoder with one layer for each of ``slots``."""
 
+    # ``extract_features`` differs from fairseq's only in the alignments, so that --cuda-graphs can compute the features.
+    features_as_fairseq = True
+
     def __init__(self, cfg, dictionary, embed_tokens, slots, **kwargs):
         self.upcoming = iter(slots)
         super().__init__(cfg, dictionary, embed_tokens, **kwargs)

@@ -1,0 +1,183 @@
+"""One step of fairseq's Transformer decoder with caches of fixed shapes. The host reads nothing.
+
+fairseq's attention appends keys and values to a growing tensor and copies all of it when beams are reordered, so a step has another
+shape than the one before. Here each step writes to its place in a cache, and attention masks the places that are not ancestors of the
+hypothesis. In float32 the result equals fairseq's except for rounding. In half precision the rounding of sums over more keys, of which
+the masked ones are zero, can differ in the last bits too.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from fairseq.modules import MultiheadAttention
+from torch import Tensor
+
+from ...layers.base import Context, Slot
+from ...layers.cross_attention import CrossAttention
+from .state import LayerCache, State
+
+
+@dataclass
+class _Step:
+    """Inputs of all layers at one step: the state, and blocked keys (batch, 1, beam, steps * beam) and (batch, 1, 1, source), bool."""
+
+    state: State
+    blocked: Tensor
+    source_blocked: Tensor
+
+
+class DecoderStep:
+    """Computes logits of the next token of all beams, and stores keys and values in a ``State``.
+
+    Dropout is left out, as in evaluation mode.
+
+    Args:
+        decoder: a decoder for which ``decoder_checks.unsupported_decoder`` returns None.
+    """
+
+    def __init__(self, decoder: Any) -> None:
+        self.decoder = decoder
+        self.layers: list[Any] = list(decoder.layers.children())
+
+    def new_caches(self, batch: int, source: int, steps: int, beam: int) -> list[LayerCache]:
+        """Allocate zeroed caches on the device and in the dtype of the decoder."""
+        like = self.decoder.embed_tokens.weight
+
+        def zeros(attention, *shape):
+            return like.new_zeros(batch, attention.num_heads, *shape, attention.head_dim, requires_grad=False)
+
+        caches = []
+        for layer in self.layers:
+            cache = LayerCache()
+            if (own := _self_attention(layer)) is not None:
+                cache.keys, cache.values = zeros(own, steps, beam), zeros(own, steps, beam)
+            if (cross := _cross_attention(layer)) is not None:
+                cache.source_keys, cache.source_values = zeros(cross, source), zeros(cross, source)
+            caches.append(cache)
+        return caches
+
+    def project_source(self, memory: Tensor) -> list[tuple[Tensor, Tensor] | None]:
+        """Keys and values (batch, heads, tokens, head_dim) of each layer for the encoder's output (tokens, batch, dim)."""
+        found: list[tuple[Tensor, Tensor] | None] = []
+        for layer in self.layers:
+            cross = _cross_attention(layer)
+            if cross is None:
+                found.append(None)
+                continue
+            tokens, batch, _ = memory.shape
+            keys, values = (
+                projection(memory).view(tokens, batch, cross.num_heads, -1).permute(1, 2, 0, 3)
+                for projection in (cross.k_proj, cross.v_proj)
+            )
+            found.append((keys, values))
+        return found
+
+    def __call__(self, state: State) -> Tensor:
+        """Return logits (batch * beam, words) for the tokens ``state.token`` at the position ``state.step``."""
+        decoder = self.decoder
+        batch, beam, steps = state.ancestors.shape
+        x = decoder.embed_scale * decoder.embed_tokens(state.token.view(-1))
+        if decoder.project_in_dim is not None:
+            x = decoder.project_in_dim(x)
+        if decoder.embed_positions is not None:
+            x += position(decoder.embed_positions, state.step)
+        if decoder.layernorm_embedding is not None:
+            x = decoder.layernorm_embedding(x)
+
+        beams = torch.arange(beam, device=x.device)
+        state.ancestors.index_copy_(2, state.step, beams.view(1, beam, 1).expand(batch, beam, 1))
+        blocked = state.ancestors.unsqueeze(3).ne(beams).view(batch, 1, beam, steps * beam)
+        step = _Step(state, blocked, state.source_padding.view(batch, 1, 1, -1))
+        for layer, cache in zip(self.layers, state.layers, strict=True):
+            run = _slot if isinstance(layer, Slot) else _transformer_layer
+            x = run(layer, x, cache, step)
+
+        if decoder.layer_norm is not None:
+            x = decoder.layer_norm(x)
+        if decoder.project_out_dim is not None:
+            x = decoder.project_out_dim(x)
+        return decoder.output_projection(x)
+
+
+def position(embedding: Any, step: Tensor) -> Tensor:
+    """Vector (1, dim) of the position ``step`` (1,), which counts from 0. fairseq numbers positions from ``padding_idx`` + 1."""
+    table = embedding.weights if hasattr(embedding, "weights") else embedding.weight
+    return table.index_select(0, step + (embedding.padding_idx + 1))
+
+
+def _self_attention(layer: Any) -> MultiheadAttention | None:
+    return None if isinstance(layer, Slot) else layer.self_attn
+
+
+def _cross_attention(layer: Any) -> MultiheadAttention | None:
+    if isinstance(layer, Slot):
+        return next((part.encoder_attn for part in layer.children() if isinstance(part, CrossAttention)), None)
+    return layer.encoder_attn
+
+
+def _transformer_layer(layer: Any, x: Tensor, cache: LayerCache, step: _Step) -> Tensor:
+    """fairseq's ``TransformerDecoderLayerBase.forward`` for one token per beam; x and the result: (batch * beam, dim)."""
+    residual = x
+    if layer.normalize_before:
+        x = layer.self_attn_layer_norm(x)
+    x = residual + _attend_to_ancestors(layer.self_attn, x, cache, step)
+    if not layer.normalize_before:
+        x = layer.self_attn_layer_norm(x)
+    if layer.encoder_attn is not None:
+        residual = x
+        if layer.normalize_before:
+            x = layer.encoder_attn_layer_norm(x)
+        x = residual + _attend_to_source(layer.encoder_attn, x, cache, step)
+        if not layer.normalize_before:
+            x = layer.encoder_attn_layer_norm(x)
+    residual = x
+    if layer.normalize_before:
+        x = layer.final_layer_norm(x)
+    x = residual + layer.fc2(layer.activation_fn(layer.fc1(x)))
+    return x if layer.normalize_before else layer.final_layer_norm(x)
+
+
+def _slot(slot: Slot, x: Tensor, cache: LayerCache, step: _Step) -> Tensor:
+    """``Slot.run`` for one token per beam. Sublayers without a cache compute each token alone."""
+    for part in slot.children():
+        if isinstance(part, CrossAttention):
+            residual = x
+            y = _attend_to_source(part.encoder_attn, part.layer_norm(x) if part.norm_first else x, cache, step)
+            x = residual + y
+            x = x if part.norm_first else part.layer_norm(x)
+        else:
+            x = part(x, Context())
+    return x
+
+
+def _attend_to_ancestors(attention: Any, x: Tensor, cache: LayerCache, step: _Step) -> Tensor:
+    """Self-attention to the tokens of each hypothesis, of which the last is x (batch * beam, dim)."""
+    assert cache.keys is not None and cache.values is not None
+    for stored, projection in ((cache.keys, attention.k_proj), (cache.values, attention.v_proj)):
+        stored.index_copy_(2, step.state.step, _heads(projection(x), attention, stored.size(3)).unsqueeze(2))
+    return _attend(attention, x, cache.keys.flatten(2, 3), cache.values.flatten(2, 3), step.blocked)
+
+
+def _attend_to_source(attention: Any, x: Tensor, cache: LayerCache, step: _Step) -> Tensor:
+    assert cache.source_keys is not None and cache.source_values is not None
+    return _attend(attention, x, cache.source_keys, cache.source_values, step.source_blocked)
+
+
+def _attend(attention: Any, x: Tensor, keys: Tensor, values: Tensor, blocked: Tensor) -> Tensor:
+    """out_proj(concat_h(softmax(q_h K_h^T / sqrt(head_dim)) V_h)) without the blocked keys.
+
+    Args:
+        x: (batch * beam, dim).
+        keys, values: (batch, heads, places, head_dim).
+        blocked: bool, broadcast to (batch, heads, beam, places).
+    """
+    queries = _heads(attention.q_proj(x) * attention.scaling, attention, x.size(0) // keys.size(0))
+    scores = (queries @ keys.transpose(2, 3)).masked_fill_(blocked, -torch.inf)
+    shares = torch.softmax(scores, dim=-1, dtype=torch.float32).to(x.dtype)
+    return attention.out_proj((shares @ values).transpose(1, 2).reshape(x.size(0), -1))
+
+
+def _heads(x: Tensor, attention: Any, beam: int) -> Tensor:
+    """Split (batch * beam, dim) into (batch, heads, beam, head_dim)."""
+    return x.view(-1, beam, attention.num_heads, attention.head_dim).transpose(1, 2)

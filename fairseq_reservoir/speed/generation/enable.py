@@ -1,0 +1,60 @@
+"""``--cuda-graphs`` of fairseq-generate and fairseq-interactive: add the flag, store its value, and use the generator."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from fairseq.sequence_generator import SequenceGenerator
+
+from ...layers.replace import adopt
+from ...options.for_fairseq.parser import add_flags
+from ...options.generation_graph_options import VARIABLE, GenerationGraphOptions
+from ...options.reading import read
+from .generator import GraphedGenerator, note
+
+# Whether the flag has set the variable in this process.
+_set_by_flag = False
+
+
+def add_flag(parser: Any) -> None:
+    """Add ``--cuda-graphs`` to the parser of a command that translates."""
+    if _translates(parser) and "--cuda-graphs" not in parser._option_string_actions:
+        add_flags(parser, GenerationGraphOptions)
+
+
+def read_flag(parser: Any, flags: Any) -> None:
+    """Store the value of the flag in the environment, because fairseq's configuration has no place for it.
+
+    If a later command in this process does not have the flag, the value is removed. A variable that the user has set is kept.
+    """
+    global _set_by_flag
+    if not _translates(parser):
+        return
+    if read(GenerationGraphOptions, flags).cuda_graphs:
+        _set_by_flag = _set_by_flag or not os.environ.get(VARIABLE)
+        os.environ.setdefault(VARIABLE, "1")
+    elif _set_by_flag:
+        os.environ.pop(VARIABLE, None)
+        _set_by_flag = False
+
+
+def inference_step(
+    original: Callable[..., Any], task: Any, generator: Any, models: Any, sample: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Hook of fairseq's ``FairseqTask.inference_step``: search with a ``GraphedGenerator`` if the flag is given.
+
+    Other generators than ``SequenceGenerator`` stay. So does one with another ``generate``, which reads the attention for
+    ``--replace-unk``.
+    """
+    if os.environ.get(VARIABLE):
+        if type(generator) is not SequenceGenerator:
+            note(models[0], f"the generator is {type(generator).__name__}")
+        elif "generate" in vars(generator):
+            note(models[0], "--replace-unk")
+        else:
+            generator = adopt(GraphedGenerator, generator)
+    return original(task, generator, models, sample, *args, **kwargs)
+
+
+def _translates(parser: Any) -> bool:
+    return "--lenpen" in parser._option_string_actions and "--max-update" not in parser._option_string_actions

@@ -1,0 +1,148 @@
+"""Runs the steps of a batch: chooses a shape, captures its step, and moves the search to another shape when that saves time."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import buckets
+from .buckets import Sizes
+from .decoder_step import DecoderStep
+from .graphs import Function, GraphRecorder, Recorder
+from .hypotheses import Hypothesis, read_hypotheses
+from .search_step import SearchStep, Settings
+from .state import State, new_state
+
+# Steps between two looks at the number of unfinished sentences. Each look waits for the device, and steps after the end are wasted.
+STEPS_PER_LOOK = 4
+MOST_SHAPES = 30
+# Share of the device's memory that states of all shapes may use.
+_MEMORY_SHARE = 0.25
+
+
+@dataclass
+class _Shape:
+    """A shape: its state, and the step on this state. The step runs once before it is captured."""
+
+    sizes: Sizes
+    state: State
+    step: Function
+    runs: int = 0
+    replay: Function | None = None
+
+
+class Engine:
+    """Beam search of one model with captured steps.
+
+    Args:
+        decoder: a decoder that ``decoder_checks`` supports.
+        settings: settings of the search.
+        recorder: captures steps.
+    """
+
+    def __init__(self, decoder: Any, settings: Settings, recorder: Recorder) -> None:
+        self.settings, self.recorder = settings, recorder
+        self.device = decoder.embed_tokens.weight.device
+        self.decoder_step = DecoderStep(decoder)
+        self.search_step = SearchStep(settings, self.device)
+        self.shapes: OrderedDict[Sizes, _Shape] = OrderedDict()
+        self.most_bytes = _most_bytes(self.device)
+
+    def search(self, memory: Tensor, padding: Tensor, first_token: int, last_step: int) -> list[list[Hypothesis]]:
+        """Search the best hypotheses of a batch.
+
+        Args:
+            memory: the encoder's output, (tokens, sentences, dim).
+            padding: (sentences, tokens), bool.
+            first_token: token before the first one.
+            last_step: step at which all hypotheses end, counted from 0.
+
+        Returns:
+            the hypotheses of each sentence in the order of their ends.
+        """
+        sentences, tokens = padding.shape
+        source = buckets.source_length(tokens)
+        steps = buckets.first_steps(source, last_step + 1)
+        shape = self._shape(Sizes(buckets.batch_size(sentences), source, steps))
+        shape.state.begin(sentences, first_token, last_step)
+        shape.state.put_source(padding, self.decoder_step.project_source(memory))
+        found: list[list[Hypothesis]] = [[] for _ in range(sentences)]
+        places = list(range(sentences))
+        done = 0
+        while True:
+            for _ in range(min(STEPS_PER_LOOK, last_step + 1 - done)):
+                if done == shape.sizes.steps:
+                    shape = self._move(shape, places, buckets.more_steps(done))
+                self._run(shape)
+                done += 1
+            left = int(shape.state.unfinished)
+            if not left or done > last_step:
+                self._collect(shape.state, done, places, found)
+                return found
+            if 2 * buckets.batch_size(left) <= shape.sizes.batch:
+                self._collect(shape.state, done, places, found)
+                shape, places = self._shrink(shape, places, left)
+
+    def _run(self, shape: _Shape) -> None:
+        if shape.replay is None and shape.runs:
+            shape.replay = self.recorder.record(shape.step)
+        shape.runs += 1
+        (shape.replay or shape.step)()
+
+    def _move(self, shape: _Shape, places: list[int], steps: int) -> _Shape:
+        """Continue in a shape with more steps."""
+        larger = self._shape(Sizes(shape.sizes.batch, shape.sizes.source, steps), besides=shape)
+        rows = torch.arange(shape.sizes.batch, device=self.device)
+        larger.state.put_rows(shape.state, rows, len(places))
+        return larger
+
+    def _shrink(self, shape: _Shape, places: list[int], left: int) -> tuple[_Shape, list[int]]:
+        """Continue the unfinished sentences in a shape of fewer sentences. Return it, and the numbers of its sentences."""
+        smaller = self._shape(Sizes(buckets.batch_size(left), shape.sizes.source, shape.sizes.steps), besides=shape)
+        order = torch.argsort(shape.state.finished.long(), stable=True)[: smaller.sizes.batch]
+        smaller.state.put_rows(shape.state, order, left)
+        return smaller, [places[row] for row in order[:left].tolist()]
+
+    def _collect(self, state: State, done: int, places: list[int], found: list[list[Hypothesis]]) -> None:
+        """Read the hypotheses of sentences that are finished and have none in ``found``."""
+        for place, hypotheses in zip(places, read_hypotheses(state, done, len(places), self.settings.eos), strict=True):
+            if hypotheses is not None:
+                found[place] = hypotheses
+
+    def _shape(self, sizes: Sizes, besides: _Shape | None = None) -> _Shape:
+        """The shape of these sizes. The least recently used shapes are dropped if there are too many, except ``besides``."""
+        if sizes not in self.shapes:
+            self.shapes[sizes] = self._new_shape(sizes)
+        self.shapes.move_to_end(sizes)
+        kept = {sizes, besides.sizes} if besides else {sizes}
+        while len(self.shapes) > len(kept) and self._is_too_much():
+            oldest = next(other for other in self.shapes if other not in kept)
+            del self.shapes[oldest]
+        return self.shapes[sizes]
+
+    def _is_too_much(self) -> bool:
+        used = sum(shape.state.bytes() for shape in self.shapes.values())
+        return len(self.shapes) > MOST_SHAPES or used > self.most_bytes
+
+    def _new_shape(self, sizes: Sizes) -> _Shape:
+        beam = self.settings.beam_size
+        caches = self.decoder_step.new_caches(sizes.batch, sizes.source, sizes.steps, beam)
+        state = new_state(sizes, beam, caches, self.device)
+        return _Shape(sizes, state, self._step_of(state))
+
+    def _step_of(self, state: State) -> Callable[[], None]:
+        return lambda: self.search_step(state, self.decoder_step(state))
+
+
+def _most_bytes(device: torch.device) -> float:
+    if device.type != "cuda":
+        return torch.inf
+    return _MEMORY_SHARE * torch.cuda.get_device_properties(device).total_memory
+
+
+def recorder_of(device: torch.device) -> Recorder:
+    """A recorder for a device."""
+    return GraphRecorder() if device.type == "cuda" else Recorder()

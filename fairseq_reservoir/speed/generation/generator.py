@@ -1,0 +1,170 @@
+"""fairseq's ``SequenceGenerator`` with captured steps."""
+
+import logging
+import os
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+from torch import Tensor
+
+from ...options.generation_graph_options import ON_CPU, VARIABLE
+from . import decoder_checks
+from .engine import Engine, recorder_of
+from .hypotheses import Hypothesis
+from .search_step import Settings
+
+logger = logging.getLogger(__name__)
+# Model -> what its engine depends on, and the engine. Generators of the same model use the same graphs.
+_engines: weakref.WeakKeyDictionary[Any, tuple[Any, Engine]] = weakref.WeakKeyDictionary()
+_streams: dict[torch.device, Any] = {}
+# Model -> reasons that the log contains.
+_noted: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+_NO_EFFECT = "has no effect"
+
+
+def note(model: Any, reason: str) -> None:
+    """Log why fairseq's own search is used for a model, once for each reason."""
+    reasons = _noted.setdefault(model, set())
+    if reason not in reasons:
+        reasons.add(reason)
+        what = reason if reason.startswith(_NO_EFFECT) else f"fairseq's own search is used: {reason}"
+        logger.info("--cuda-graphs: %s", what)
+
+
+class GraphedGenerator(SequenceGenerator):
+    """``SequenceGenerator`` that replays one CUDA graph per step and returns the same hypotheses.
+
+    Tokens, their order, scores and positional scores are those of fairseq, except for rounding: products of padded batches may be
+    summed in another order, in half precision in particular. So hypotheses with almost equal scores may change places. Results are
+    tensors on the CPU. ``attention`` is empty, because only ``--print-alignment`` reads it, which has a generator of its own. The
+    tensors of the batch are on the CPU afterwards too, because fairseq-generate reads each token of the source, which would be a
+    wait each on a device.
+
+    Batches and models that the captured step does not support are searched by fairseq's own method. The log has one line for each
+    reason.
+    """
+
+    def _generate(
+        self,
+        sample: dict[str, Any],
+        prefix_tokens: Tensor | None = None,
+        constraints: Tensor | None = None,
+        bos_token: int | None = None,
+    ) -> list[list[dict[str, Tensor]]]:
+        reason = self._unsupported(sample, prefix_tokens, constraints)
+        if reason is None:
+            try:
+                return self._generate_graphed(sample, self.eos if bos_token is None else bos_token)
+            except torch.OutOfMemoryError:
+                _engines.pop(self.model.single_model, None)
+                torch.cuda.empty_cache()
+                reason = "a batch needs too much memory"
+        note(self.model.single_model, reason)
+        return super()._generate(sample, prefix_tokens, constraints, bos_token)
+
+    def _unsupported(self, sample: Any, prefix_tokens: Any, constraints: Any) -> str | None:
+        """Reason to search a batch by fairseq's own method, or None."""
+        if self.model.single_model.training:
+            return "the model is in training mode"
+        if "src_tokens" not in sample["net_input"]:
+            return "the source is not text"
+        if prefix_tokens is not None:
+            return "--prefix-size"
+        if constraints is not None:
+            return "--constraints"
+        device = next(self.model.single_model.parameters()).device
+        if device.type != "cuda" and os.environ.get(VARIABLE) != ON_CPU:
+            return f"{_NO_EFFECT} on the device {device.type}"
+        if torch.is_autocast_enabled(device.type):
+            return "autocast is enabled"
+        return decoder_checks.unsupported_search(self) or decoder_checks.unsupported_model(self.model.single_model)
+
+    def _generate_graphed(self, sample: dict[str, Any], first_token: int) -> list[list[dict[str, Tensor]]]:
+        model = self.model.single_model
+        device = model.decoder.embed_tokens.weight.device
+        net_input = {
+            name: value.to(device) if isinstance(value, Tensor) else value
+            for name, value in sample["net_input"].items()
+        }
+        tokens = net_input["src_tokens"]
+        last_step = min(int(self.max_len_a * tokens.size(1) + self.max_len_b), self.max_len - 1)
+        assert self.min_len <= last_step, "min_len cannot be larger than max_len, please adjust these!"
+        with _side_stream(device):
+            engine = self._engine(model, device)
+            encoded = self.model.forward_encoder(net_input)[0]
+            memory = encoded["encoder_out"][0]
+            padding = encoded["encoder_padding_mask"]
+            blocked = padding[0].bool() if padding else torch.zeros_like(tokens, dtype=torch.bool)
+            found = engine.search(memory, blocked, first_token, last_step)
+        _move_to_cpu(sample)
+        return [self._sorted(hypotheses) for hypotheses in found]
+
+    def _engine(self, model: Any, device: torch.device) -> Engine:
+        """The engine of a model. A new one is made if the search has other settings or a tensor of the decoder has moved."""
+        suppressed = self.token_indices_to_suppress
+        settings = Settings(
+            beam_size=self.beam_size,
+            vocab_size=self.vocab_size,
+            pad=self.pad,
+            unk=self.unk,
+            eos=self.eos,
+            unk_penalty=self.unk_penalty,
+            min_len=self.min_len,
+            temperature=self.temperature,
+            suppressed=() if suppressed is None else tuple(suppressed.tolist()),
+        )
+        tensors = (*model.decoder.parameters(), *model.decoder.buffers())
+        key = settings, tuple((tensor.data_ptr(), tensor.dtype) for tensor in tensors)
+        known, engine = _engines.get(model, (None, None))
+        if known != key or engine is None:
+            engine = Engine(model.decoder, settings, recorder_of(device))
+            _engines[model] = key, engine
+        return engine
+
+    def _sorted(self, hypotheses: list[Hypothesis]) -> list[dict[str, Tensor]]:
+        """Hypotheses in fairseq's format, best first."""
+        found = [self._as_fairseq(hypothesis) for hypothesis in hypotheses]
+        order = torch.tensor([float(one["score"]) for one in found]).sort(descending=True).indices
+        return [found[i] for i in order.tolist()]
+
+    def _as_fairseq(self, hypothesis: Hypothesis) -> dict[str, Tensor]:
+        totals = hypothesis.totals
+        score = totals[-1]
+        if self.normalize_scores:
+            score = score / len(totals) ** self.len_penalty
+        positional = totals.clone()
+        positional[1:] -= totals[:-1]
+        return {
+            "tokens": hypothesis.tokens,
+            "score": score,
+            "attention": torch.empty(0),
+            "alignment": torch.empty(0),
+            "positional_scores": positional,
+        }
+
+
+@contextmanager
+def _side_stream(device: torch.device) -> Iterator[None]:
+    """Context that runs everything on one side stream of a CUDA device, which captures need. The current stream then waits for it."""
+    if device.type != "cuda":
+        yield
+        return
+    if device not in _streams:
+        _streams[device] = torch.cuda.Stream(device)
+    stream, outer = _streams[device], torch.cuda.current_stream(device)
+    stream.wait_stream(outer)
+    with torch.cuda.stream(stream):
+        yield
+    outer.wait_stream(stream)
+
+
+def _move_to_cpu(sample: dict[str, Any]) -> None:
+    """Move the tensors of a batch to the CPU, in place."""
+    for group in (sample, sample["net_input"]):
+        for name, value in group.items():
+            if isinstance(value, Tensor):
+                group[name] = value.cpu()
