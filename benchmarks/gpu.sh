@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs all tests and benchmarks for a GPU, the most valuable first: tests/gpu, time and memory of training steps, mask selection, and
-# the house benchmark (Multi30k English-German) with several seeds. Needs no network.
+# Runs all tests and benchmarks for a GPU, the most valuable first: tests/gpu, whole epochs with and without CUDA graphs, steps beside a
+# compiled plain PyTorch model, time and memory of training steps, mask selection, generation, and the house benchmark (Multi30k
+# English-German) with several seeds. Needs no network.
 #   bash benchmarks/gpu.sh [--minutes N] [--device cuda|cpu] [--tiny] [--dry-run]
 #   --minutes N     end after N minutes; unfinished steps are marked
 #   --device cpu    run on the CPU, without half precision, for which fairseq needs a GPU
@@ -8,6 +9,7 @@
 #   --dry-run       only print the commands
 #   WHEELS=.whl     folder of wheels from benchmarks/gpu_wheels.sh to install; not needed if fairseq is installed
 #   DATA=.gpu/multi30k   raw text: train, val and test_2016_flickr, each .en and .de, plain or .gz
+#   BIN=.gpu/bin    Multi30k binarised with 6,000 shared pieces, for whole epochs; made from DATA if missing
 #   OUT=runs/gpu/COMMIT  folder for results.md, tables, JSON and logs; OUT.work gets installed packages and checkpoints
 #   SEEDS="1 2 3"  UPDATES=8000   of the house benchmark
 #   COMMIT=...      commit of the files, if they were copied without .git
@@ -38,7 +40,7 @@ fi
 . examples/steps.sh
 commit=$(git describe --always --dirty 2>/dev/null || echo "${COMMIT:-unknown}")
 out=${OUT:-runs/gpu/$commit${tiny:+-tiny}} wheels=${WHEELS:-.whl} data=${DATA:-.gpu/multi30k}
-work=$out.work seeds=${SEEDS:-1 2 3} updates=${UPDATES:-8000}
+bin=${BIN:-.gpu/bin} work=$out.work seeds=${SEEDS:-1 2 3} updates=${UPDATES:-8000}
 [[ -z $tiny ]] || seeds=${SEEDS:-1}
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" PYTHONHASHSEED=0 PYTHONWARNINGS=ignore
 
@@ -118,6 +120,35 @@ times() {
     done
 }
 
+# binarise: Multi30k in the folder of the house benchmark, which uses it too
+binarise() {
+    # shellcheck disable=SC2016  # for the inner shell
+    DRY_RUN=$dry MINI='' bash -c 'runs=$1 data=$2; set --; . examples/common.sh gpu; . examples/translation.sh
+        cut_and_binarise "$runs/bin" en de 6000 --joined-dictionary' gpu "$work/house" "$data"
+}
+
+# epochs: times whole epochs, and steps beside the peer; without Multi30k only the corpus of random tokens
+epochs() {
+    local corpus=()
+    if [[ -n $tiny ]]; then corpus=(--tiny --epochs 2 --rounds 1 --threads 1)
+    elif [[ -d $bin ]]; then corpus=(--data "$bin")
+    elif [[ -f $data/train.en || -f $data/train.en.gz ]]; then
+        step corpus binarise
+        corpus=(--data "$work/house/bin")
+    elif [[ -n $list ]]; then say "epochs of Multi30k skipped: neither BIN=$bin nor DATA=$data has it"; fi
+    timed epochs gpu_epochs ${corpus[@]+"${corpus[@]}"}
+    timed peer gpu_peer ${tiny:+--tiny --threads 1}
+}
+
+# generation: times the beam search of a batch
+generation() {
+    local flags="--decoder-layers 6 --encoder-layers 6 --encoder-embed-dim 512 --encoder-ffn-embed-dim 1024 --encoder-attention-heads 4"
+    flags+=" --decoder-attention-heads 4"
+    [[ -z $tiny ]] || flags="--encoder-embed-dim 8 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2 --decoder-attention-heads 2"
+    timed generation generation_time "${shape[@]}" --arm "plain: --arch transformer $flags" \
+        --arm "masked: --arch supermask_one_layer_transformer $flags"
+}
+
 # house ARM SEED FLAGS-OF-FAIRSEQ-TRAIN...: trains, translates and scores an arm, and copies the small files
 house() {
     local arm=$1 seed=$2 file of=$1 finished=()
@@ -139,8 +170,10 @@ all_steps() {
     local seed at_once=()
     ! python3 -c "import xdist" 2>/dev/null || at_once=(-n 4)  # each process needs its own GPU context of half a GiB
     step tests shown "$out/tests.txt" bash scripts/test.sh --gpu ${at_once[@]+"${at_once[@]}"}
+    epochs
     if [[ -n $tiny ]]; then times 8 16 2 2 1; else times 512 1024 4 6 6; fi
     timed masks mask_selection ${scores[@]+"${scores[@]}"}
+    generation
     [[ -n $tiny ]] || times 256 1024 4 4 2
     if [[ -z $tiny && ! -f $data/train.en && ! -f $data/train.en.gz ]]; then
         state house "skipped: DATA=$data has no train.en"

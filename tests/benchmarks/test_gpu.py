@@ -16,7 +16,7 @@ from fairseq import options
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from benchmarks import gpu_results, mask_selection, models, step_time
+from benchmarks import generation_time, gpu_epochs, gpu_peer, gpu_results, mask_selection, models, step_time
 
 ROOT = Path(gpu_results.__file__).parents[1]
 
@@ -45,7 +45,9 @@ def test_dry_run_prints_commands_that_are_understood(tmp_path):
     for part in ("train", "val", "test_2016_flickr"):
         for language in ("en", "de"):
             (tmp_path / "data" / f"{part}.{language}").touch()
-    ended = gpu(tmp_path, "--dry-run", "--minutes", "30", DATA=str(tmp_path / "data"), SEEDS="1 2")
+    (tmp_path / "bin").mkdir()
+    folders = {"DATA": str(tmp_path / "data"), "BIN": str(tmp_path / "bin")}
+    ended = gpu(tmp_path, "--dry-run", "--minutes", "30", **folders, SEEDS="1 2")
     assert ended.returncode == 0 and not ended.stderr, ended.stderr
     assert not (tmp_path / "out").exists() and not (tmp_path / "out.work").exists()
 
@@ -62,6 +64,13 @@ def test_dry_run_prints_commands_that_are_understood(tmp_path):
             assert arm.encoder_embed_dim == int(given.output.parent.name.split("-")[0])
             assert (arm.fp16, arm.bf16) == ("-fp16" in given.output.parent.name, "-bf16" in given.output.parent.name)
 
+    (words,) = commands_of(ended.stdout, "benchmarks/gpu_epochs.py")
+    given = gpu_epochs.read_arguments(words)
+    assert (given.device, given.data, given.settings) == ("cuda", tmp_path / "bin", gpu_epochs.SETTINGS)
+    (words,) = commands_of(ended.stdout, "benchmarks/gpu_peer.py")
+    assert gpu_peer.read_arguments(words).tokens == [4096, 32768]
+    (words,) = commands_of(ended.stdout, "benchmarks/generation_time.py")
+    assert generation_time.read_arguments(words).promise is None
     (words,) = commands_of(ended.stdout, "benchmarks/mask_selection.py")
     assert mask_selection.read_arguments(words).matrices == 30
     trained = [words for words in commands_of(ended.stdout, "fairseq-train")]
@@ -71,15 +80,34 @@ def test_dry_run_prints_commands_that_are_understood(tmp_path):
         assert (flags.encoder_embed_dim, flags.max_update, flags.seed) == (256, 8000, 1)
 
 
+def test_the_corpus_of_the_epochs(tmp_path):
+    """Raw text is binarised once, for the epochs and for the house benchmark. Without it only random tokens are trained on."""
+    (tmp_path / "data").mkdir()
+    for part in ("train", "val", "test_2016_flickr"):
+        for language in ("en", "de"):
+            (tmp_path / "data" / f"{part}.{language}").touch()
+    without = str(tmp_path / "none")
+    ended = gpu(tmp_path, "--dry-run", DATA=str(tmp_path / "data"), BIN=without, SEEDS="1")
+    (words,) = commands_of(ended.stdout, "benchmarks/gpu_epochs.py")
+    corpus = words[words.index("--data") + 1]
+    made = [words[words.index("--destdir") + 1] for words in commands_of(ended.stdout, "fairseq-preprocess")]
+    assert corpus == f"{tmp_path}/out.work/house/bin" and set(made) == {f"{corpus}.part"}
+    assert {words[0] for words in commands_of(ended.stdout, "fairseq-train")} == {corpus}
+
+    ended = gpu(tmp_path, "--dry-run", DATA=without, BIN=without)
+    (words,) = commands_of(ended.stdout, "benchmarks/gpu_epochs.py")
+    assert "--data" not in words and list(gpu_epochs.read_arguments(words).settings) == ["1024/4096"]
+
+
 def test_a_step_that_failed_comes_after_all_others_when_run_again(tmp_path):
     """Otherwise a failing step would use the minutes of steps that have not run yet."""
 
     def order():
-        ended = gpu(tmp_path, "--dry-run", DATA=str(tmp_path / "none"))
+        ended = gpu(tmp_path, "--dry-run", DATA=str(tmp_path / "none"), BIN=str(tmp_path / "none"))
         return [line.removeprefix("# ") for line in ended.stdout.splitlines() if line.startswith("# ")]
 
     at_first = order()
-    assert at_first[0] == "tests" and len(at_first) == 11
+    assert at_first[0] == "tests" and len(at_first) == 14
     (tmp_path / "out").mkdir()
     steps = "tests\tnot begun\nmasks\tfailed, exit status 1: x\nmasks\tdone\ntests\tnot finished\ntests\tfailed, exit status 1: y\n"
     (tmp_path / "out" / "steps").write_text(steps)
@@ -191,8 +219,19 @@ def test_to_the_end_on_the_cpu_after_a_stop_and_a_kill(tmp_path):
     assert (out / "tests.txt").stat().st_mtime_ns == tested and "8-16-fp32 is there: kept" in ended.stdout
     page = (out / "results.md").read_text()
     assert "not begun" not in page and "not finished" not in page and "failed" not in page.split("## Tests")[0]
-    for part in ("## 8-16-fp32", "## 8-16-bf16", "## masks", "## house", "| supermask | "):
+    for part in (
+        "## 8-16-fp32",
+        "## 8-16-bf16",
+        "## epochs",
+        "## peer",
+        "## generation",
+        "## masks",
+        "## house",
+        "| supermask | ",
+    ):
         assert part in page
-    for table in ("8-16-fp32", "8-16-bf16", "masks"):
+    for table in ("epochs", "peer"):
+        assert all(arm["failed"] is None for arm in json.loads((out / table / "table.json").read_text())["arms"])
+    for table in ("8-16-fp32", "8-16-bf16", "generation", "masks"):
         assert all("absent" not in arm for arm in json.loads((out / table / "table.json").read_text())["arms"])
     assert not list(out.rglob("*.part")) and not list(out.rglob("*.pt"))
