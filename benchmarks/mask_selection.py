@@ -1,9 +1,10 @@
-"""Time to select the masks of 31.5 million scores: the package's selection, three other methods, and a lower bound.
+"""Time to select the masks of 31.5 million scores: the package's selection, four other methods, and a lower bound.
 
 The scores are 30 matrices of 1024 x 1024, as in a model of width 512 with 6 + 6 layers. Masks keep half of each. An exact selection
 reads the scores at least three times: to count, to find the smallest kept score, and to write the mask. The baseline therefore reads
 them three times and writes a mask once. ``pairs`` describes the comparison. ``memory`` describes the peak memory, which does not
-include the scores. On a CPU the package selects in NumPy, and its memory is not counted.
+include the scores. ``ours`` is a radix select in Triton on an NVIDIA GPU with triton, and NumPy on a CPU, where its memory is not
+counted. ``topk`` is the package's method for all other devices.
 
   python benchmarks/mask_selection.py --device cuda
   python benchmarks/mask_selection.py --matrices 2 --rows 64 --pairs 2
@@ -18,7 +19,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import memory, pairs  # noqa: E402
-from fairseq_reservoir.masks.selection import select_largest  # noqa: E402
+from fairseq_reservoir.masks.selection import _together_on_device, select_largest  # noqa: E402
 from fairseq_reservoir.plan.mask_choices import keep_count  # noqa: E402
 
 
@@ -30,6 +31,10 @@ def three_passes(scores, count):
 
 def selected(scores, count):
     return select_largest([scores], [count])[0]
+
+
+def by_topk(scores, count):
+    return _together_on_device([scores], [count], True)[0]
 
 
 def sorted_once(scores, count):
@@ -61,6 +66,7 @@ def bit_by_bit(scores, count):
 ARMS = {
     "three passes": three_passes,
     "ours": selected,
+    "topk": by_topk,
     "sort": sorted_once,
     "kthvalue": by_kthvalue,
     "bit by bit": bit_by_bit,

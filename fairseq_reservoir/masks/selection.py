@@ -6,8 +6,8 @@ with NaN.
 
 On the CPU the k-th largest score is found without sorting all scores (Floyd and Rivest, 1975). A sorted sample gives a lower
 and an upper bound of the score. One pass counts the scores below the lower bound, and only the scores between both bounds are
-partitioned. The result is exact even if the score is outside the bounds. Other devices use one batched ``topk`` and never
-synchronise with the host.
+partitioned. The result is exact even if the score is outside the bounds. NVIDIA GPUs use ``radix_selection`` if triton is
+installed. Other devices, and triton's failures, use one batched ``topk``. Both never synchronise with the host.
 """
 
 import math
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ..plan.mask_choices import MaskChoices, Ratio, keep_count
+from . import radix_selection
 
 Array = np.ndarray[Any, Any]
 
@@ -94,7 +95,7 @@ def select_largest(rows: list[Tensor], counts: list[int], magnitude: bool = True
         Masks of the same shape: bool for one count, int8 for several.
     """
     if rows[0].device.type != "cpu":
-        return _together_on_device(rows, counts, magnitude)
+        return _by_radix(rows, counts, magnitude) or _together_on_device(rows, counts, magnitude)
     masks: list[Tensor] = []
     scratch: Array | None = None
     for row in rows:
@@ -115,8 +116,17 @@ def _sum(masks: Sequence[Tensor]) -> Tensor:
     return whole
 
 
+def _by_radix(rows: list[Tensor], counts: list[int], magnitude: bool) -> list[Tensor] | None:
+    """``select_largest`` in Triton's kernels, or None if they cannot be used."""
+    if not radix_selection.is_usable(rows[0]):
+        return None
+    scores = rows[0] if len(rows) == 1 else torch.stack(rows)
+    mask = radix_selection.try_select(scores.reshape(-1, scores.shape[-1]), counts, magnitude)
+    return None if mask is None else list(mask.reshape(len(rows), *rows[0].shape).unbind())
+
+
 def _together_on_device(rows: list[Tensor], counts: list[int], magnitude: bool) -> list[Tensor]:
-    """Device version of ``select_largest``: one selection of all rows for each count."""
+    """Version of ``select_largest`` in torch for devices: one selection of all rows for each count."""
     shape = rows[0].shape
     keys = torch.stack(rows).detach().reshape(-1, shape[1])  # a copy, so the in-place operations below are safe
     keys = keys.float() if keys.dtype in (torch.half, torch.bfloat16) else keys

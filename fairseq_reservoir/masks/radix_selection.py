@@ -1,0 +1,110 @@
+"""Exact selection of the largest scores on an NVIDIA GPU: a radix select in Triton, see ``radix_kernels``.
+
+It gives the masks of ``selection.select_largest``. It reads long rows five times and short rows once. Nothing waits for the
+device. Grids and buffers depend only on shapes and on the number of counts, so that a CUDA graph can contain the selection.
+If triton is missing or raises an error, ``selection`` uses its torch version for the rest of the process.
+"""
+
+import importlib.util
+import logging
+from functools import cache
+
+import torch
+from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+_DTYPES = (torch.float32, torch.half, torch.bfloat16)
+_BLOCK = 2048  # scores that a program reads at once
+_PROGRAMS = 2048  # number of programs that is enough for the largest GPUs
+_SHORT = 16384  # rows of at most this length are kept in registers
+_PER_WARP = 1024  # scores that a warp keeps in registers
+
+_failed = False
+
+
+@cache
+def _is_installed() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def is_usable(scores: Tensor) -> bool:
+    """Whether ``select`` accepts scores of this device, dtype and shape, and has not failed before."""
+    return (
+        scores.device.type == "cuda"
+        and torch.version.cuda is not None
+        and not _failed
+        and scores.dtype in _DTYPES
+        and scores.shape[-1] < 2**30
+        and _is_installed()
+    )
+
+
+def try_select(keys: Tensor, counts: list[int], magnitude: bool) -> Tensor | None:
+    """``select``, or None if triton raises an error. The error is logged, and ``is_usable`` is False from then on."""
+    global _failed
+    try:
+        with torch.cuda.device(keys.device):
+            return select(keys, counts, magnitude)
+    except Exception as error:  # triton raises errors of many classes: of its compiler, its driver and its launcher
+        _failed = True
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        logger.warning(f"selecting masks with torch, which is slower, because triton failed: {reason}")
+        return None
+
+
+def select(keys: Tensor, counts: list[int], magnitude: bool) -> Tensor:
+    """Select the largest entries of each row: 1 at the ``counts[0]`` largest, plus 1 at the ``counts[1]`` largest, and so on.
+
+    Args:
+        keys: scores (rows, n) in float32, half or bfloat16, without a copy if they are contiguous. They are not changed.
+        counts: numbers of entries to keep, 0 to n each.
+        magnitude: rank |entry| instead of the entry.
+
+    Returns:
+        Masks (rows, n): bool for one count, int8 for several.
+    """
+    keys = keys.detach().contiguous()
+    rows, n = keys.shape
+    mask = torch.empty(rows, n, dtype=torch.int8, device=keys.device)
+    inner = [count for count in counts if 0 < count < n] if rows else []
+    if n <= _SHORT:
+        _select_short(keys, inner, magnitude, mask)
+    else:
+        _select_long(keys, inner, magnitude, mask)
+    full = sum(count == n for count in counts)
+    if not inner:
+        mask.fill_(full)
+    elif full:
+        mask.add_(full)
+    return mask.view(torch.bool) if len(counts) == 1 else mask
+
+
+def _select_short(keys: Tensor, counts: list[int], magnitude: bool, mask: Tensor) -> None:
+    from .radix_kernels import select_in_registers
+
+    rows, n = keys.shape
+    columns = max(16, 1 << max(0, n - 1).bit_length())
+    together = max(1, _PER_WARP // columns)
+    warps = max(1, columns // _PER_WARP)
+    grid = (-(-rows // together),)
+    for place, count in enumerate(counts):
+        select_in_registers[grid](keys, mask, n, rows, count, magnitude, place > 0, together, columns, num_warps=warps)
+
+
+def _select_long(keys: Tensor, counts: list[int], magnitude: bool, mask: Tensor) -> None:
+    from .radix_kernels import BINS, LEVELS, count_digits, write_mask
+
+    rows, n = keys.shape
+    # A power of two, because each number of blocks compiles other kernels.
+    blocks = 1 << max(0, -(-keys.numel() // (_BLOCK * _PROGRAMS)) - 1).bit_length()
+    chunks = -(-n // (_BLOCK * blocks))
+    further = LEVELS - 1
+    totals = torch.zeros(1 + further * len(counts), rows, BINS, dtype=torch.int32, device=keys.device)
+    parts = torch.empty(rows, chunks, BINS, dtype=torch.int32, device=keys.device)
+    grid, sizes = (rows * chunks,), (n, rows, chunks)
+    for place, count in enumerate(counts):
+        plane = 1 + further * place
+        for level in range(1 if place else 0, LEVELS):
+            count_digits[grid](keys, totals, parts, *sizes, count, plane, magnitude, level, blocks, _BLOCK)
+        write_mask[grid](keys, totals, parts, mask, *sizes, count, plane, magnitude, place > 0, blocks, _BLOCK)
