@@ -23,11 +23,20 @@ _MOST = 200  # recordings that are kept if the shapes change from epoch to epoch
 
 @dataclass
 class Recording:
-    """A recorded step: the batch that it reads, the names of the logged tensors, and the function that replays it."""
+    """A recorded step.
+
+    Attributes:
+        inputs: the tensors of the batch that it reads.
+        names: names of the logged tensors.
+        replay: a function that replays the step and returns the logged tensors.
+        held: tensors of the model that are neither parameters nor buffers, such as fairseq's mask of future tokens. fairseq replaces it
+            for a longer sentence, but a replay goes on to read the old one.
+    """
 
     inputs: list[Tensor]
     names: list[str]
     replay: Callable[[], list[Tensor]]
+    held: list[Tensor]
 
 
 class GraphedSteps:
@@ -162,10 +171,11 @@ class GraphedSteps:
             return values
 
         self._forget_masks()  # a recording must contain their selection
+        held = [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor)]
         replay = self.recorder.record(run, self.needed[shape])
         self._forget_masks()
         self.kinds["recorded"] += 1
-        self.recordings[shape] = recording = Recording(_tensors(own), names, replay)
+        self.recordings[shape] = recording = Recording(_tensors(own), names, replay, held)
         return recording
 
     def _replay(self, shape: Shape, recording: Recording, sample: Any, update_num: int) -> dict[str, Tensor]:

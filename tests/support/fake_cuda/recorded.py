@@ -1,0 +1,76 @@
+"""``--cuda-graphs`` on the fake device: a recorded step may not read values, copy from the CPU, or read memory that is freed later."""
+
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from fairseq_reservoir.speed.graphs import recorder, start
+
+from .reads import CountingMode
+
+
+class _Inputs(TorchDispatchMode):
+    """Collect the tensors on the device that operations read and that were made before."""
+
+    def __init__(self):
+        super().__init__()
+        self.made, self.read = {}, {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        for x in tree_leaves((args, kwargs)):
+            if isinstance(x, torch.Tensor) and x.device.type == "cuda":
+                storage = x.untyped_storage()
+                if storage._cdata not in self.made and storage._cdata not in self.read:
+                    self.read[storage._cdata] = StorageWeakRef(storage), f"{func} reads {tuple(x.shape)} {x.dtype}"
+        result = func(*args, **(kwargs or {}))
+        for x in tree_leaves(result):
+            if isinstance(x, torch.Tensor) and x.device.type == "cuda" and x.untyped_storage()._cdata not in self.read:
+                self.made[x.untyped_storage()._cdata] = x  # held, so that its address is not used again
+        return result
+
+
+class Checked(recorder.Rerun):
+    """Stand-in for ``CudaRecorder`` that raises an error where a recording or a replay would go wrong on a GPU."""
+
+    def __init__(self, counting: CountingMode):
+        self.counting = counting
+
+    def record(self, run, needed):
+        before = self._counted()
+        with _Inputs() as inputs:
+            run()
+        if self._counted() != before:
+            found = (self.counting.reads + self.counting.copies) - before
+            raise RuntimeError(f"a recorded step waits or copies: {dict(found)}")
+        inputs.made.clear()
+        replay = super().record(run, needed)
+
+        def checked():
+            for storage, what in inputs.read.values():
+                if storage.expired():
+                    raise RuntimeError(f"a replay reads memory that has been freed: {what}")
+            return replay()
+
+        return checked
+
+    def _counted(self):
+        return self.counting.reads + self.counting.copies
+
+
+@contextmanager
+def recording():
+    """Record the steps of all trainings with ``Checked``, in one bucket."""
+
+    def begin(trainer, masks):
+        counting = torch.utils._python_dispatch._get_current_dispatch_mode()
+        steps = start.use(trainer, masks, Checked(counting), pinned=False)
+        steps.buckets = np.array([[4, 6, 7] if hasattr(trainer.get_model(), "encoder") else [4, 7]])
+        return steps
+
+    with patch.object(start, "start", begin):
+        yield
