@@ -171,11 +171,10 @@ class GraphedSteps:
             return values
 
         self._forget_masks()  # a recording must contain their selection
-        held = [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor)]
         replay = self.recorder.record(run, self.needed[shape])
         self._forget_masks()
         self.kinds["recorded"] += 1
-        self.recordings[shape] = recording = Recording(_tensors(own), names, replay, held)
+        self.recordings[shape] = recording = Recording(_tensors(own), names, replay, _loose_tensors(model))
         return recording
 
     def _replay(self, shape: Shape, recording: Recording, sample: Any, update_num: int) -> dict[str, Tensor]:
@@ -238,6 +237,11 @@ def _tensors(sample: Any) -> list[Tensor]:
     found = [value for _, value in sorted(sample["net_input"].items())] + [sample["target"]]
     masked = sample.get(padding.MASKED)
     return found + ([masked["index"], masked["labels"]] if masked else [])
+
+
+def _loose_tensors(model: nn.Module) -> list[Tensor]:
+    """The tensors of a model that are neither parameters nor buffers."""
+    return [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor)]
 
 
 def _copied(sample: Any) -> dict[str, Any]:

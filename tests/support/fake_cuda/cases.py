@@ -37,7 +37,7 @@ class Case:
     """A training. ``ours`` and fairseq's ``plain`` training are given by their flags.
 
     ``plain.format(depth=...)`` has a given number of encoder layers. ``depth`` is the number in ours. ``plant`` is the name of a
-    mistake in ``plants`` that is made in ours, if any.
+    mistake in ``plants`` that is made in ours, if any. ``recorded``: whether steps of ours are recorded for --cuda-graphs.
     """
 
     group: str
@@ -47,10 +47,21 @@ class Case:
     depth: int = 1
     updates: int = 1
     plant: str | None = None
+    recorded: bool = False
 
 
 def _case(
-    group, name, ours, task="translation", plain=None, precision="fp32", optimizer="sgd", depth=1, updates=1, plant=None
+    group,
+    name,
+    ours,
+    task="translation",
+    plain=None,
+    precision="fp32",
+    optimizer="sgd",
+    depth=1,
+    updates=1,
+    plant=None,
+    recorded=False,
 ):
     """Create a case. ``depth`` is that of the encoder, because fairseq reads a value in each encoder layer."""
     further = f"{_TASKS[task]} --optimizer {optimizer} {PRECISIONS[precision]}"
@@ -58,7 +69,7 @@ def _case(
     name = f"`{name}`" if name.startswith("--") else name
     name = name if precision == "fp32" else f"{name}, {precision}"
     theirs = f"{plain_of(plain or task, '{depth}')} {further}"
-    return Case(group, name, f"{ours} {further}", theirs, depth, updates, plant)
+    return Case(group, name, f"{ours} {further}", theirs, depth, updates, plant, recorded)
 
 
 def plain_of(which, depth=1):
@@ -200,8 +211,17 @@ def _planted():
         if plant.in_masks:
             yield _case("planted", name, _masked(), plant=name)
         else:
-            yield _plan("planted", name, "F", plant=name)
+            yield _plan("planted", name, "F", more=plant.more, updates=plant.updates, plant=name)
 
 
-CASES = tuple(case for cases in (_layers, _masks, _models, _further, _planted) for case in cases())
+def _graphs():
+    """The third batch is replayed, the fourth is longer, and the fifth is replayed again."""
+    how = {"optimizer": "adam", "updates": 5, "recorded": True}
+    kinds = WITH_EVERY_KIND["encoder"], WITH_EVERY_KIND["decoder"]
+    yield _plan("graphs", "every kind", *kinds, more="--fast --cuda-graphs", precision="bf16", **how)
+    yield _case("graphs", "masks", _masked("--cuda-graphs"), precision="fp16", **how)
+    yield _case("graphs", "language model", f"{_LM} --fast --cuda-graphs", "language model", **how)
+
+
+CASES = tuple(case for cases in (_layers, _masks, _models, _further, _planted, _graphs) for case in cases())
 GROUPS = tuple(dict.fromkeys(case.group for case in CASES))

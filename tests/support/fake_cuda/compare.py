@@ -9,6 +9,7 @@ from tests.conftest import write_corpus
 
 from .cases import CASES, Case
 from .plants import PLANTS
+from .recorded import recording
 from .training import Outcome, train
 
 HEAD = "| training | reads | fairseq's | copies to the device | fairseq's |\n|---|---|---|---|---|"
@@ -35,10 +36,11 @@ def found(data, groups: Collection[str] = (), only: str = "", exact: bool = Fals
                 plain[case.plain, depth] = train(data, case.plain.format(depth=depth), updates)
         theirs, plant = _of_depth(plain, case), PLANTS.get(case.plant)
         began = time.process_time()
-        ours = train(data, case.ours, case.updates, plant.make if plant else nullcontext)
+        context = plant.make if plant else recording if case.recorded else nullcontext
+        ours = train(data, case.ours, case.updates, context)
         yield {
             "name": case.name,
-            "problems": list(_problems(ours, theirs)),
+            "problems": list(_problems(ours, theirs, case.recorded)),
             "reads": [_last(outcome.reads, case) for outcome in (ours, theirs)],
             "copies": [_last(outcome.copies, case) for outcome in (ours, theirs)],
             "seen": plant.seen if plant else None,
@@ -67,12 +69,14 @@ def _beyond(one, two, further):
     return Counter({where: two[where] + further * (two[where] - one[where]) for where in two})
 
 
-def _problems(ours: Outcome, theirs: Outcome) -> Iterator[str]:
+def _problems(ours: Outcome, theirs: Outcome, recorded: bool) -> Iterator[str]:
     if theirs.error:
         yield f"fairseq's own: {theirs.error}"
     if ours.error:
         yield ours.error
     for number in range(min(len(ours.reads), len(theirs.reads))):
+        if recorded and number == 3:  # a longer batch than fairseq's, for which masks and positions grow
+            continue
         for kind in ("reads", "copies"):
             further = getattr(ours, kind)[number] - getattr(theirs, kind)[number]
             yield from (f"update {number + 1}: {count} x {what}, {where}" for (what, where), count in further.items())

@@ -12,6 +12,7 @@ from fairseq_reservoir.layers.feed_forward import FeedForward
 from fairseq_reservoir.masks.masked_weight import MaskCache
 
 from .reads import OURS
+from .recorded import forgetting_tensors
 
 
 @dataclass(frozen=True)
@@ -19,11 +20,14 @@ class Plant:
     """A mistake. ``make`` is a context in which it happens, and ``seen`` is part of the problem that must be reported.
 
     ``in_masks`` is true if it happens in the selection of masks, and false if in a feed-forward layer.
+    ``more``: further flags.
     """
 
     make: Callable
     seen: str
     in_masks: bool = False
+    more: str = ""
+    updates: int = 1
 
 
 def _mistake(owner, name, before):
@@ -67,6 +71,9 @@ def _selects(layer, x):
 
 
 PLANTS = {
+    "a recording that frees what it reads": Plant(
+        forgetting_tensors, "memory that has been freed", more="--cuda-graphs", updates=5
+    ),
     "a buffer on the CPU": Plant(
         _mistake(FeedForward, "transform", lambda self, x: x + torch.ones(x.shape[-1])), "cpu"
     ),

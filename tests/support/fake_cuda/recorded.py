@@ -9,7 +9,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fairseq_reservoir.speed.graphs import recorder, start
+from fairseq_reservoir.speed.graphs import recorder, start, steps
 
 from .reads import CountingMode
 
@@ -64,13 +64,27 @@ class Checked(recorder.Rerun):
 
 @contextmanager
 def recording():
-    """Record the steps of all trainings with ``Checked``, in one bucket."""
+    """Record the steps of all trainings with ``Checked``. The fourth batch is padded to a longer bucket than the others."""
 
     def begin(trainer, masks):
-        counting = torch.utils._python_dispatch._get_current_dispatch_mode()
-        steps = start.use(trainer, masks, Checked(counting), pinned=False)
-        steps.buckets = np.array([[4, 6, 7] if hasattr(trainer.get_model(), "encoder") else [4, 7]])
-        return steps
+        made = start.use(trainer, masks, Checked(torch.utils._python_dispatch._get_current_dispatch_mode()), False)
+        lengths = 2 if hasattr(trainer.get_model(), "encoder") else 1
+        buckets = iter([6, 6, 6, 9, *[6] * 100])
+        prepare = made.prepare
+
+        def prepare_next(*args):
+            made.buckets = np.array([[4, *[next(buckets)] * lengths]])
+            return prepare(*args)
+
+        made.prepare = prepare_next
+        return made
 
     with patch.object(start, "start", begin):
+        yield
+
+
+@contextmanager
+def forgetting_tensors():
+    """``recording`` with a mistake: no recording holds the tensors that fairseq replaces for a longer batch."""
+    with recording(), patch.object(steps, "_loose_tensors", lambda model: []):
         yield
