@@ -72,10 +72,12 @@ SETTINGS = {
 }
 TINY = {"tiny": Setting(WMT, 16, 24, 2, 2, 1, 600, (STOCK, FAST, GRAPHS, SUPERMASK))}
 COLUMNS = (
-    ("seconds of the first epoch", "first", ",.2f"),
-    ("seconds of a later epoch", "later", ",.2f"),
-    ("of stock", "of_stock", ".3f"),
-    ("of graphs", "of_graphs", ".3f"),
+    ("first epoch", "first", ",.2f"),
+    ("later epochs", "later", ",.2f"),
+    ("of stock", "later_of_stock", ".3f"),
+    ("last epoch", "last", ",.2f"),
+    ("of stock", "last_of_stock", ".3f"),
+    ("of graphs", "last_of_graphs", ".3f"),
     ("ms per update", "ms", ",.1f"),
     ("target tokens per second", "tokens_per_second", ",.0f"),
     ("TFLOP/s", "tflops", ",.1f"),
@@ -116,13 +118,10 @@ class Timed:
             result = self.usual(cfg, trainer, task, epoch_itr)
             in_process.synchronize(self.given.device)
         seconds = time.perf_counter() - began
-        self.epochs.append(
-            self._sizes(task, epoch_itr)
-            | {"seconds": seconds, "loss": self.loss, "updates": trainer.get_num_updates() - updates}
-        )
-        graphs = getattr(trainer, "graphs", None)
-        said = {"graphs": str(graphs.describe())} if hasattr(graphs, "describe") else {}
-        self.rows.add(kind="epoch", **self.facts, epoch=len(self.epochs), **self.epochs[-1], **said)
+        graphs, updates = getattr(trainer, "graphs", None), trainer.get_num_updates() - updates
+        epoch = self._sizes(task, epoch_itr) | {"seconds": seconds, "loss": self.loss, "updates": updates}
+        self.epochs.append(epoch | ({"graphs": graphs.describe()} if graphs else {}))
+        self.rows.add(kind="epoch", **self.facts, epoch=len(self.epochs), **self.epochs[-1])
         return (result[0], True) if self.rows.is_over() else result
 
     def _sizes(self, task, epoch_itr):
@@ -165,17 +164,21 @@ def run(name, setting, arm, flags, number, data, given, rows):
 
 
 def summary(rows, peak):
-    """One entry per setting and arm, of all rounds. A ratio compares arms of the same round; several rounds give their median.
+    """One entry per setting and arm, of all rounds.
+
+    ``later`` is the mean time of all epochs but the first, and ``last`` that of the last one, from which speed and FLOPs follow. A ratio
+    compares arms of the same round; several rounds give the median of their ratios.
 
     Args:
         rows: rows of the kind "arm".
         peak: FLOP/s that ``share`` refers to.
     """
-    later = {}
+    seconds = {}
     for row in rows:
-        seconds = [epoch["seconds"] for epoch in row["epochs"][1:]]
-        if seconds and not row["failed"]:
-            later[row["setting"], row["arm"], row["round"]] = statistics.mean(seconds)
+        later = [epoch["seconds"] for epoch in row["epochs"][1:]]
+        if later and not row["failed"]:
+            times = {"later": statistics.mean(later), "last": later[-1]}
+            seconds.setdefault((row["setting"], row["arm"]), {})[row["round"]] = times
     entries = []
     for setting, arm in dict.fromkeys((row["setting"], row["arm"]) for row in rows):
         own = [row for row in rows if (row["setting"], row["arm"]) == (setting, arm)]
@@ -184,22 +187,29 @@ def summary(rows, peak):
         if whole:
             entry["first"], entry["losses"] = whole[0]["epochs"][0]["seconds"], losses_of(whole[0])
             entry["reserved_mib"] = max(row["reserved_mib"] or 0 for row in whole)
-        found = [later[setting, arm, row["round"]] for row in own if (setting, arm, row["round"]) in later]
-        if found:
-            last = whole[0]["epochs"][-1]
-            entry["later"] = seconds = statistics.mean(found)
-            entry |= {"ms": 1000 * seconds / last["batches"], "tokens_per_second": last["tokens"] / seconds}
-            entry |= {"tflops": last["flops"] / seconds / 1e12, "share": last["flops"] / seconds / peak}
-            for other in (STOCK, GRAPHS):
-                ratios = [
-                    seconds / later[setting, other, number]
-                    for (where, name, number), seconds in later.items()
-                    if (where, name) == (setting, arm) and (setting, other, number) in later
-                ]
+        rounds = seconds.get((setting, arm), {})
+        if rounds:
+            entry |= {part: statistics.mean(times[part] for times in rounds.values()) for part in ("later", "last")}
+            entry |= speed_of(entry["last"], whole[0]["epochs"][-1], peak)
+        for other in (STOCK, GRAPHS):
+            theirs = seconds.get((setting, other), {})
+            for part in ("later", "last"):
+                ratios = [times[part] / theirs[number][part] for number, times in rounds.items() if number in theirs]
                 if ratios:
-                    entry[f"of_{other}"] = statistics.median(ratios)
+                    entry[f"{part}_of_{other}"] = statistics.median(ratios)
         entries.append(entry)
     return entries
+
+
+def speed_of(seconds, epoch, peak):
+    """Speed of an epoch that took ``seconds``: ms per update, tokens per second, TFLOP/s and the share of the peak."""
+    speed = epoch["flops"] / seconds
+    return {
+        "ms": 1000 * seconds / epoch["batches"],
+        "tokens_per_second": epoch["tokens"] / seconds,
+        "tflops": speed / 1e12,
+        "share": speed / peak,
+    }
 
 
 def losses_of(row):
@@ -221,8 +231,9 @@ def markdown(entries, facts, given):
     )
     lines += [
         "",
-        f"Each arm trained {given.epochs} epochs in each of {given.rounds} rounds, or fewer if the time was over. A ratio compares later"
-        " epochs of the same round, and is the median of the rounds.",
+        f"Each arm trained {given.epochs} epochs in each of {given.rounds} rounds, or fewer if the time was over. Times are seconds per"
+        " epoch; the mean of the later epochs includes batch shapes that --cuda-graphs records in them. Speeds are those of the last"
+        " epoch. A ratio compares arms of the same round, and is the median of the rounds.",
         f"The measured peak is {facts['peak_tflops']:,.0f} TFLOP/s, from products of large random bf16 matrices{sheet}."
         " FLOPs are those of the model; padding does not count.",
         f"Measured at commit {facts['commit']} with torch {facts['torch']}, {facts['fairseq']} and Python {facts['python']}, on"
@@ -252,7 +263,11 @@ def read_arguments(arguments):
     )  # fmt: skip
     parser.add_argument("--epochs", type=int, default=3, help="default 3")
     parser.add_argument("--rounds", type=int, default=2, help="default 2; the settings take turns in each")
-    parser.add_argument("--batches", type=int, help="train only this many batches per epoch, of all lengths")
+    parser.add_argument(
+        "--batches",
+        type=int,
+        help="train only this many batches per epoch, of all lengths; graphs still have shapes for all batches",
+    )
     parser.add_argument("--num-workers", type=int, default=0, help="processes of the data loader (default 0)")
     parser.add_argument("--precision", default="--bf16", help="flag of the precision (default --bf16; '' for fp32)")
     parser.add_argument("--sentences", type=int, default=20000, help="of the corpus of random tokens (default 20000)")

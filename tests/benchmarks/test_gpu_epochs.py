@@ -42,7 +42,6 @@ def test_flags_of_the_settings_are_understood(name):
     setting = gpu_epochs.SETTINGS[name]
     for arm in setting.arms:
         words = shlex.split(f"data {gpu_epochs.COMMON} {setting.flags(gpu_epochs.ARMS[arm])} --bf16")
-        words = [word for word in words if word != "--cuda-graphs"]
         given = options.parse_args_and_arch(options.get_training_parser(), words)
         assert (given.encoder_embed_dim, given.decoder_ffn_embed_dim) == (setting.width, setting.ffn)
         assert (given.decoder_layers, given.max_tokens) == (setting.decoder, setting.max_tokens)
@@ -143,11 +142,14 @@ def test_summary_by_hand():
     rows = [row("stock", 1, 9, 4, 6), row("graphs", 1, 3, 1, 1), row("graphs", 2, 2, 2, 4), row("stock", 2, 5, 5, 5)]
     rows += [row("bad", 2, 1, failed="ValueError: no such flag"), row("short", 1, 7)]
     stock, graphs, bad, short = gpu_epochs.summary(rows, peak=4e12)
-    assert (stock["first"], stock["later"], stock["of_stock"]) == (9, 5, 1)
-    # Round 1: 1 of 5 s; round 2: 3 of 5 s. Their mean is 2 s for 10 batches, 600 tokens and 2e12 FLOPs.
-    assert graphs["of_stock"] == pytest.approx((0.2 + 0.6) / 2) and graphs["of_graphs"] == 1
-    assert (graphs["later"], graphs["ms"], graphs["tokens_per_second"]) == (2, 200, 300)
-    assert (graphs["tflops"], graphs["share"], graphs["reserved_mib"]) == (1, 0.25, 200)
+    assert (stock["first"], stock["later"], stock["last"], stock["last_of_stock"]) == (9, 5, 5.5, 1)
+    # Later epochs: 1 of 5 s in round 1, 3 of 5 s in round 2. Last epochs: 1 of 6 s and 4 of 5 s.
+    assert graphs["later"] == 2 and graphs["later_of_stock"] == pytest.approx((0.2 + 0.6) / 2)
+    assert graphs["last"] == 2.5 and graphs["last_of_stock"] == pytest.approx((1 / 6 + 4 / 5) / 2)
+    assert graphs["last_of_graphs"] == graphs["later_of_graphs"] == 1
+    # 10 batches, 600 tokens and 2e12 FLOPs in 2.5 s.
+    assert (graphs["ms"], graphs["tokens_per_second"]) == (250, 240)
+    assert (graphs["tflops"], graphs["share"], graphs["reserved_mib"]) == (0.8, 0.2, 200)
     assert graphs["losses"] == "5.000 4.000 3.000"
     assert bad["failed"] == "ValueError: no such flag" and "later" not in bad and "first" not in bad
     assert short["first"] == 7 and "later" not in short
@@ -203,7 +205,7 @@ def test_a_run_with_tiny_models(tmp_path):
     stock, fast, masked = result["arms"]
     assert [arm["arm"] for arm in result["arms"]] == ["stock", "fast", "masked"]
     assert all(arm["failed"] is None and arm["later"] > 0 and arm["tokens_per_second"] > 0 for arm in result["arms"])
-    assert fast["of_stock"] == fast["later"] / stock["later"]
+    assert fast["later_of_stock"] == fast["later"] / stock["later"]
     for trained in result["rows"]:
         first, second, third = trained["epochs"]
         assert first["batches"] == first["updates"] == third["updates"] == 3 and first["tokens"] == third["tokens"]
