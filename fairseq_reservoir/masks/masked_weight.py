@@ -247,9 +247,13 @@ class MaskCache:
         kept = {}
         for batch in batches.values():
             for m, mask in zip(batch, _masks_of(batch)):
-                weight = mask.to(m.frozen_weight.dtype).mul_(m.frozen_weight)
-                kept[m] = (mask, weight, _stamp_of_mask(m))
+                kept[m] = (mask, _times_mask(m.frozen_weight, mask), _stamp_of_mask(m))
         return kept
+
+
+def _times_mask(weight: Tensor, mask: Tensor) -> Tensor:
+    """W * M in the dtype of W. Devices convert the mask within the product. On a CPU torch does this several times slower."""
+    return mask.to(weight.dtype).mul_(weight) if weight.device.type == "cpu" else torch.mul(weight, mask)
 
 
 def _masks_of(members: list[MaskedWeight]) -> Iterator[Tensor]:
@@ -309,8 +313,11 @@ class _ThroughMask(torch.autograd.Function):
         scores, frozen_weight, learned = ctx.saved_tensors
         if learned is not None:
             grad, frozen_weight = grad.gather(1, learned), frozen_weight.gather(1, learned)
-        slope = scores.sign() if ctx.follow_sign else torch.ones_like(scores)
-        return slope.mul_(frozen_weight).mul_(grad), None, None, None, None
+        if ctx.follow_sign:
+            slope = scores.sign().mul_(frozen_weight).mul_(grad)
+        else:
+            slope = frozen_weight.to(scores.dtype) * grad
+        return slope, None, None, None, None
 
 
 def times_rows(weight: Tensor, gain: Tensor | None) -> Tensor:

@@ -66,13 +66,20 @@ def select_masks(
 def _select_together(rows: list[Tensor], count: int, magnitude: bool) -> list[Tensor]:
     """Select ``count`` scores of all rows together; rows and results: (1, n) each, n may differ.
 
-    First, each row's largest scores up to the minimum share of the row are selected, then the largest scores of all rows.
+    First, each row's largest scores up to the minimum share of the row are selected, in one call for rows of equal length. Then
+    the largest scores of all rows are selected.
     """
     sizes = [row.shape[1] for row in rows]
+    alike: dict[Any, list[Tensor]] = {}
+    for row in rows:
+        alike.setdefault((row.shape, row.dtype), []).append(row)
+    least = {
+        kind: iter(select_largest(some, [count * kind[0][1] // (_LEAST * sum(sizes))], magnitude))
+        for kind, some in alike.items()
+    }
     keys = []
-    for row, n in zip(rows, sizes):
-        (first,) = select_largest([row], [count * n // (_LEAST * sum(sizes))], magnitude)
-        key = row.detach().float()
+    for row in rows:
+        first, key = next(least[row.shape, row.dtype]), row.detach().float()
         keys.append((key.abs() if magnitude else key).masked_fill(first, math.inf))
     return list(select_largest([torch.cat(keys, 1)], [count], magnitude=False)[0].split(sizes, 1))
 
