@@ -12,6 +12,7 @@ from ..options.fast_options import FastOptions
 from ..options.reading import read
 from .fast_attention import is_usual, use_fast_attention
 from .fast_loss import reads_only_logits, unsupported_reason, use_fast_loss
+from .fast_masked_lm import use_fast_masked_lm
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,9 @@ def use(model, criterion):
     """Replace the parts of a model that ``describe`` lists as on, and return the criterion to train the model with."""
     use_fast_dropout(model)
     use_fast_attention(model, weights_unread=reads_only_logits(type(criterion)))
-    return criterion if unsupported_reason(model, type(criterion), criterion) else use_fast_loss(model, criterion)
+    if unsupported_reason(model, type(criterion), criterion):
+        return use_fast_masked_lm(model, criterion)
+    return use_fast_loss(model, criterion)
 
 
 def describe(model, criterion: type, options, optimizer: str | None, half: str = "") -> str:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Token tensors of a batch that fairseq's encoders and decoders check for padding.
-TOKENS = ("src_tokens", "prev_output_tokens")
+# Token tensors of a batch that fairseq's encoders, decoders and criteria check for padding.
+TOKENS = ("src_tokens", "prev_output_tokens", "target")
 
 
 def mark(sample: Mapping[str, Any], host: Mapping[str, Any] | None = None, *, always: bool = False) -> None:
@@ -23,25 +23,29 @@ def mark(sample: Mapping[str, Any], host: Mapping[str, Any] | None = None, *, al
     class, so that all operations run at their usual speed. Results of operations, such as slices, are plain tensors.
 
     Args:
-        sample: the batch on the device, as fairseq's collaters build it. Tensors in ``net_input`` are changed in place.
+        sample: the batch on the device, as fairseq's collaters build it. Its token tensors are changed in place.
         host: the same batch on the CPU. Without it, or if it is on the device too, nothing is changed.
         always: answer True for every batch; ``host`` is not read. A CUDA graph replays the same operations for all batches, so it always
             uses the masks. The tensors keep this answer when their contents change.
     """
-    before = (host or {}).get("net_input") or {}
-    for name, tokens in (sample.get("net_input") or {}).items():
-        if name not in TOKENS or not isinstance(tokens, Tensor) or tokens.device.type == "cpu":
-            continue
-        copy = before.get(name)
-        if always:
-            _answer_eq(tokens, None)
-        elif isinstance(copy, Tensor) and copy.device.type == "cpu":
-            _answer_eq(tokens, copy)
+    before = _tokens(host or {})
+    for name, tokens in _tokens(sample).items():
+        copy = None if always else before.get(name)
+        is_known = always or copy is not None and copy.device.type == "cpu"
+        if is_known and tokens.device.type != "cpu":
+            # An alias, because a tensor that refers to itself is freed only by Python's garbage collector.
+            tokens.eq = partial(_eq, tokens.detach(), copy)
+            tokens.host_copy = copy
 
 
-def _answer_eq(tokens, copy):
-    # Aliases, because a tensor that refers to itself is freed only by Python's garbage collector.
-    tokens.eq = partial(_eq, tokens.detach(), copy)
+def host_copy(tokens: Tensor) -> Tensor | None:
+    """The copy on the CPU of tokens that ``mark`` has marked, or None. Tokens that are marked with ``always`` have none."""
+    return getattr(tokens, "host_copy", None)
+
+
+def _tokens(sample):
+    found = {**(sample.get("net_input") or {}), "target": sample.get("target")}
+    return {name: found[name] for name in TOKENS if isinstance(found.get(name), Tensor)}
 
 
 def _eq(tokens, copy, other):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..layers.replace import adopt
 from .frozen_prefix import FrozenPrefix
+from .known_padding import host_copy
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +107,9 @@ class PrefixCache:
         tokens, given = _arguments(*args, **kwargs)
         if self.hash is None or not encoder.training or given is not None:
             return
-        content = f"{tuple(tokens.shape)} {tokens.dtype}".encode() + tokens.cpu().numpy().tobytes()
+        copy = host_copy(tokens)
+        content = f"{tuple(tokens.shape)} {tokens.dtype}".encode()
+        content += (tokens.cpu() if copy is None else copy).numpy().tobytes()
         self._batch = _key(self.hash, content)
         self._found, self._depth = self._find(content)
         self._random = [] if self._depth == self.prefix.depth else _random_state()

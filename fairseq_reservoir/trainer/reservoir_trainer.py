@@ -16,7 +16,9 @@ from ..freezing import freeze_skip_hooks
 from ..masks.masked_weight import masked_modules
 from ..speed import fast, freeze_cache, known_padding, threads
 from ..speed.fast_adam import use_fast_adam
+from ..speed.fast_half import use_lists
 from ..speed.graphs import start as graphs_start
+from ..speed.host_values import HostValues
 from . import (
     backskip_updates as backskip_hooks,
     frozen_guard,
@@ -36,6 +38,7 @@ class ReservoirTrainer(Trainer):
     """fairseq's trainer for every model of this package. Without flags of the package it trains as fairseq's trainer does."""
 
     graphs = None  # the recorded steps of --cuda-graphs
+    host_values: HostValues | None = None  # with --fast on a GPU: the values that an update copies to the host
 
     def __init__(self, cfg, task, model, criterion, quantizer=None):
         """Prepare the model before fairseq wraps it, then compare the ranks.
@@ -50,11 +53,15 @@ class ReservoirTrainer(Trainer):
         freeze_skip_hooks.make_schedule(self, cfg, model)
         freeze_cache.find_prefix(self, cfg, model)
         super().__init__(cfg, task, model, criterion, quantizer)
+        if self.cuda and fast.is_enabled(cfg):
+            self.host_values = HostValues()
         threads.set_threads()
         long_samples.check_validation(self)
         model_log.log_slot_table(self)
         rank_checks.check_processes(self)
         self.graphs = graphs_start.start(self, list(masked_modules(self.get_model()).values()))
+        if self.host_values:  # after the graphs, whose steps have logging outputs too
+            task.train_step = self.host_values.recorded(task.train_step)
 
     def _build_optimizer(self):
         """Build the optimizer: when the training starts, and again when a checkpoint is loaded."""
@@ -64,6 +71,8 @@ class ReservoirTrainer(Trainer):
         freeze_skip_hooks.bind_optimizer(self)
         if fast.is_enabled(self.cfg):
             use_fast_adam(self._optimizer)
+        if self.host_values:
+            self._optimizer = use_lists(self._optimizer, self.host_values.fetch)
         resuming.check_loaded_state(self)
 
     def load_checkpoint(
@@ -123,6 +132,8 @@ class ReservoirTrainer(Trainer):
     def train_step(self, samples, raise_oom=False):
         """One update: forward, backward and optimizer step. fairseq calls ``set_num_updates`` inside it."""
         backskip_hooks.begin_update(self)
+        if self.host_values:
+            self.host_values.begin_update()
         try:
             logging_output = super().train_step(samples, raise_oom)
         except mixed_precision.SkippedUpdate as overflow:
@@ -138,14 +149,27 @@ class ReservoirTrainer(Trainer):
         if self.graphs and self.model.training and not is_dummy:
             sample = self.graphs.prepare(sample, self.get_criterion())
         prepared, is_dummy_batch = super()._prepare_sample(sample, is_dummy)
-        if self.model.training and sample and fast.is_enabled(self.cfg):
+        if self.host_values and self.model.training and sample:
             known_padding.mark(prepared, sample)
         return prepared, is_dummy_batch
 
+    def _aggregate_logging_outputs(self, logging_outputs, *extra_stats_to_sum, ignore=False):
+        """Sum the logging outputs and other numbers of an update over all ranks."""
+        outputs, extra = super()._aggregate_logging_outputs(logging_outputs, *extra_stats_to_sum, ignore=ignore)
+        if self.host_values:
+            self.host_values.outputs = outputs
+        return outputs, extra
+
     def clip_grad_norm(self, clip_norm):
-        """Clip the gradients of an update, and return their norm before clipping."""
+        """Clip the gradients of an update, and return their norm before clipping. With ``--fast`` the norm is on the CPU."""
         with mixed_precision.overflow_skips_update():
-            return super().clip_grad_norm(clip_norm)
+            norm = super().clip_grad_norm(clip_norm)
+        return self.host_values.fetch(norm) if self.host_values else norm
+
+    def _check_grad_norms(self, grad_norm):
+        """Check that all ranks have the same norm. fairseq compares the norms on the device."""
+        on_device = self.host_values.norm if self.host_values else None
+        super()._check_grad_norms(grad_norm if on_device is None else on_device)
 
     def set_num_updates(self, num_updates):
         """Set the number of updates, then advance the schedules that depend on it, in this order."""

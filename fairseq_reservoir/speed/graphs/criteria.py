@@ -10,6 +10,7 @@ from fairseq.criterions.masked_lm import MaskedLmLoss
 from torch import Tensor
 
 from ..fast_loss import FastLoss
+from ..fast_masked_lm import FastMaskedLm
 from .padding import MASKED
 
 _FORWARDS = (
@@ -17,6 +18,7 @@ _FORWARDS = (
     LabelSmoothedCrossEntropyCriterion.forward,
     FastLoss.forward,
     MaskedLmLoss.forward,
+    FastMaskedLm.forward,
 )
 
 

@@ -37,7 +37,8 @@ class Case:
     """A training. ``ours`` and fairseq's ``plain`` training are given by their flags.
 
     ``plain.format(depth=...)`` has a given number of encoder layers. ``depth`` is the number in ours. ``plant`` is the name of a
-    mistake in ``plants`` that is made in ours, if any. ``recorded``: whether steps of ours are recorded for --cuda-graphs.
+    mistake in ``plants`` that is made in ours, if any. ``recorded``: whether steps of ours are recorded for --cuda-graphs. With
+    ``--fast``, an update may read the device ``at_most`` times, at any line.
     """
 
     group: str
@@ -48,6 +49,11 @@ class Case:
     updates: int = 1
     plant: str | None = None
     recorded: bool = False
+    at_most: int | None = None
+
+
+# Reads of an update with --fast. torch's scaler of --amp reads twice, fairseq's wrapper of it once.
+_FAST_READS = {"amp": 4}
 
 
 def _case(
@@ -69,7 +75,8 @@ def _case(
     name = f"`{name}`" if name.startswith("--") else name
     name = name if precision == "fp32" else f"{name}, {precision}"
     theirs = f"{plain_of(plain or task, '{depth}')} {further}"
-    return Case(group, name, f"{ours} {further}", theirs, depth, updates, plant, recorded)
+    at_most = _FAST_READS.get(precision, 2) if "--fast" in ours.split() else None
+    return Case(group, name, f"{ours} {further}", theirs, depth, updates, plant, recorded, at_most)
 
 
 def plain_of(which, depth=1):
@@ -154,8 +161,37 @@ def _adapter(group, adapter, precision):
     return _case(group, f"adapter {adapter}", flags, precision=precision)
 
 
-def _fast(group, precision):
-    return _plan(group, "--fast", "LT", more="--fast", precision=precision, optimizer="adam")
+_FAST_BY_DEFAULT = (
+    ("translation", "fp32"),
+    ("translation", "bf16"),
+    ("translation", "fp16, less memory"),
+    ("masks", "fp16"),
+    ("language model", "fp16"),
+    ("RoBERTa", "bf16"),
+    ("masked RoBERTa", "fp32"),
+)
+# Models for --fast: flags, number of encoder layers, and task.
+_FAST = {
+    "translation": ("--arch reservoir_transformer --reservoir-encoder LT --reservoir-decoder L", 2, "translation"),
+    "masks": (_masked(layers=2), 2, "translation"),
+    "language model": (_LM, 1, "language model"),
+    "RoBERTa": ("--arch reservoir_roberta --reservoir-encoder LT", 2, "RoBERTa"),
+    "masked RoBERTa": (f"{_MASKED_ROBERTA.replace('-layers 1', '-layers 2')}", 2, "RoBERTa"),
+}
+
+
+def _fast(group, which, precision):
+    flags, depth, task = _FAST[which]
+    return _case(
+        group,
+        f"{which}, `--fast`",
+        f"{flags} --fast",
+        task,
+        precision=precision,
+        optimizer="adam",
+        depth=depth,
+        updates=2,
+    )
 
 
 def _models():
@@ -167,8 +203,8 @@ def _models():
         yield _case(group, flags.split()[1], f"{flags} --freeze ffn", task, plain)
     yield _adapter(group, "lora", "fp16")
     yield _adapter(group, "vera", "amp")
-    yield _fast(group, "fp32")
-    yield _fast(group, "fp16, less memory")
+    for which, precision in _FAST_BY_DEFAULT:
+        yield _fast(group, which, precision)
 
 
 def _further():
@@ -202,8 +238,11 @@ def _further():
     yield _case(group, "masked RoBERTa", _MASKED_ROBERTA, "RoBERTa")
     for adapter in ("lora", "vera"):
         yield _adapter(group, adapter, "fp32")
-    for precision in ("fp16", "amp", "bf16"):
-        yield _fast(group, precision)
+    yield _fast(group, "translation", "amp")
+    for which in _FAST:
+        for precision in ("fp32", "fp16", "bf16"):
+            if (which, precision) not in (*_FAST_BY_DEFAULT, ("masks", "fp32")):  # group masks has these
+                yield _fast(group, which, precision)
 
 
 def _planted():

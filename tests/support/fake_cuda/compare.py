@@ -40,7 +40,7 @@ def found(data, groups: Collection[str] = (), only: str = "", exact: bool = Fals
         ours = train(data, case.ours, case.updates, context)
         yield {
             "name": case.name,
-            "problems": list(_problems(ours, theirs, case.recorded)),
+            "problems": list(_problems(ours, theirs, case)),
             "reads": [_last(outcome.reads, case) for outcome in (ours, theirs)],
             "copies": [_last(outcome.copies, case) for outcome in (ours, theirs)],
             "seen": plant.seen if plant else None,
@@ -69,16 +69,19 @@ def _beyond(one, two, further):
     return Counter({where: two[where] + further * (two[where] - one[where]) for where in two})
 
 
-def _problems(ours: Outcome, theirs: Outcome, recorded: bool) -> Iterator[str]:
+def _problems(ours: Outcome, theirs: Outcome, case: Case) -> Iterator[str]:
     if theirs.error:
         yield f"fairseq's own: {theirs.error}"
     if ours.error:
         yield ours.error
     for number in range(min(len(ours.reads), len(theirs.reads))):
-        if recorded and number == 3:  # a longer batch than fairseq's, for which masks and positions grow
+        if case.recorded and number == 3:  # a longer batch than fairseq's, for which masks and positions grow
             continue
         for kind in ("reads", "copies"):
-            further = getattr(ours, kind)[number] - getattr(theirs, kind)[number]
+            found = getattr(ours, kind)[number]
+            further = found - getattr(theirs, kind)[number]
+            if kind == "reads" and case.at_most is not None:
+                further = found if sum(found.values()) > case.at_most else Counter()
             yield from (f"update {number + 1}: {count} x {what}, {where}" for (what, where), count in further.items())
     yield from (f"on the CPU: {name}" for name in ours.left)
     yield from (f"not in pinned memory on its way to the device: {name}" for name in ours.not_pinned)

@@ -1,0 +1,141 @@
+"""fairseq's optimizer for ``--bf16`` and ``--fp16`` with operations on lists of tensors instead of one operation for each parameter."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from fairseq.optim import FairseqOptimizer
+from fairseq.optim.fp16_optimizer import FP16Optimizer
+from torch import Tensor
+
+from ..layers.replace import MixedIn, with_mix_in
+from .list_clipping import use_list_clipping
+
+
+class FastHalf(MixedIn):
+    """Mix-in for ``FP16Optimizer``, which trains float32 copies P of half-precision parameters p with gradients g.
+
+        G <- float32(g) before the step,  P <- Adam(P, c G),  p <- half(P) after the step
+
+    Copies and products have the bits of fairseq's own. The norm of G is equal up to rounding. fairseq stores all P as a list, or with
+    ``--fp16`` in one flat tensor, which is split into views once. ``clip_grad_norm`` reads the device once, through ``fetch``; fairseq
+    reads it three times with a loss scale.
+    """
+
+    # Returns the gradient norm as a tensor on the CPU.
+    fetch: Callable[[Tensor], Tensor] = staticmethod(Tensor.cpu)
+    _views: tuple[Any, ...] | None = None
+
+    def _sync_fp16_grads_to_fp32(self):
+        if not self._needs_sync:
+            return
+        if not self.has_flat_params:
+            pairs = [(p, p32) for p, p32 in zip(self.fp16_params, self.fp32_params) if p.requires_grad]
+            for p, p32 in pairs:
+                if p32.grad is None:
+                    p32.grad = torch.zeros_like(p32.data)
+            copies, missing = [], []
+            for p, p32 in pairs:
+                if p.grad is None:
+                    missing.append(p32.grad)
+                else:
+                    copies.append((p32.grad.data, p.grad.data))
+        elif self._splits() is None:
+            super()._sync_fp16_grads_to_fp32()
+            return
+        else:
+            _, gradients = self._splits()
+            found = [(view, p.grad) for view, p in zip(gradients, self.fp16_params)]
+            copies = [(view, gradient.data) for view, gradient in found if gradient is not None]
+            missing = [view for view, gradient in found if gradient is None]
+        _copy(copies)
+        if missing:
+            torch._foreach_zero_(missing)
+        self._needs_sync = False
+
+    def _sync_fp32_params_to_fp16(self):
+        if not self.has_flat_params:
+            _copy([(p.data, p32.data) for p, p32 in zip(self.fp16_params, self.fp32_params) if p.requires_grad])
+        elif self._splits() is None:
+            super()._sync_fp32_params_to_fp16()
+        else:
+            _copy([(p.data, weight) for p, weight in zip(self.fp16_params, self._splits()[0])])
+
+    def _splits(self):
+        """Views of the flat tensor for each parameter: (weights, gradients). None if fairseq has to assign places to parameters.
+
+        fairseq gives a frozen parameter no place among the gradients, and each device its own tensor.
+        """
+        flats = list(self.fp32_params.values()) if isinstance(self.fp32_params, dict) else []
+        if len(flats) != 1 or flats[0].grad is None or not all(p.requires_grad for p in self.fp16_params):
+            return None
+        weights, gradients = flats[0], flats[0].grad
+        if self._views is None or self._views[0] is not weights or self._views[1] is not gradients:
+            sizes = [p.numel() for p in self.fp16_params]
+            parts = [
+                [part.view(p.shape) for part, p in zip(flat.data.split(sizes), self.fp16_params)]
+                for flat in (weights, gradients)
+            ]
+            self._views = weights, gradients, parts
+        return self._views[2]
+
+    def clip_grad_norm(self, max_norm, aggregate_norm_fn=None):
+        """Clip as fairseq does and return the norm as a tensor on the CPU.
+
+        Raises:
+            OverflowError: the norm is not finite, so that the update must be skipped; the loss scale is smaller now.
+        """
+        self._sync_fp16_grads_to_fp32()
+        norm = self._multiply_factor * self.fp32_optimizer.clip_grad_norm(0, aggregate_norm_fn)
+        host = self.fetch(norm)
+        if self.scaler is not None:
+            if host > max_norm > 0.0:
+                self._multiply_factor *= max_norm / norm
+            self.scaler.check_overflow(host)
+        elif max_norm > 0.0:
+            self._multiply_factor *= (max_norm / (norm + 1e-6)).clamp_(max=1)
+        return host
+
+    def zero_grad(self):
+        if self.has_flat_params:
+            super().zero_grad()
+            return
+        for p in self.fp16_params:
+            p.grad = None
+        gradients = [p32.grad for p32 in self.fp32_params if p32.grad is not None]
+        if gradients:
+            torch._foreach_zero_(gradients)
+        self._needs_sync = False
+        if self.scaler is not None:
+            self._multiply_factor = 1.0 / float(self.scaler.loss_scale)
+
+
+def use_lists(optimizer: FairseqOptimizer, fetch: Callable[[Tensor], Tensor]) -> FairseqOptimizer:
+    """Return an optimizer of fairseq's with operations on lists of tensors. It shares its state with the given one.
+
+    With ``--memory-efficient-fp16``, ``--memory-efficient-bf16`` and ``--use-bmuf`` fairseq's own is returned.
+
+    Args:
+        optimizer: the optimizer of a trainer, around one of float32 with ``--bf16``, ``--fp16`` and ``--amp``.
+        fetch: returns the gradient norm as a tensor on the CPU.
+    """
+    inner = getattr(optimizer, "fp32_optimizer", None)
+    if isinstance(inner, FairseqOptimizer):
+        optimizer.fp32_optimizer = use_list_clipping(inner)
+    if isinstance(optimizer, FP16Optimizer):
+        optimizer = with_mix_in(FastHalf, optimizer)
+        optimizer.fetch = fetch
+        return optimizer
+    return optimizer if inner is not None else use_list_clipping(optimizer)
+
+
+def _copy(pairs):
+    """Copy the second tensor of each pair to the first. torch launches one kernel for a list if all its tensors have the same dtype."""
+    lists = defaultdict(lambda: ([], []))  # scores of masks are float32 in a model in half precision
+    for target, source in pairs:
+        targets, sources = lists[target.dtype, source.dtype]
+        targets.append(target)
+        sources.append(source)
+    for targets, sources in lists.values():
+        torch._foreach_copy_(targets, sources)
