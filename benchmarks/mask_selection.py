@@ -4,7 +4,7 @@ The scores are 30 matrices of 1024 x 1024, as in a model of width 512 with 6 + 6
 reads the scores at least three times: to count, to find the smallest kept score, and to write the mask. The baseline therefore reads
 them three times and writes a mask once. ``pairs`` describes the comparison. ``memory`` describes the peak memory, which does not
 include the scores. ``ours`` is a radix select in Triton on an NVIDIA GPU with triton, and NumPy on a CPU, where its memory is not
-counted. ``topk`` is the package's method for all other devices.
+counted. ``ours, separate`` gets the matrices one by one, as in a model. ``topk`` is the package's method for all other devices.
 
   python benchmarks/mask_selection.py --device cuda
   python benchmarks/mask_selection.py --matrices 2 --rows 64 --pairs 2
@@ -31,6 +31,10 @@ def three_passes(scores, count):
 
 def selected(scores, count):
     return select_largest([scores], [count])[0]
+
+
+def selected_from_separate(scores, count):
+    return select_largest(list(scores[:, None].unbind()), [count])
 
 
 def by_topk(scores, count):
@@ -66,6 +70,7 @@ def bit_by_bit(scores, count):
 ARMS = {
     "three passes": three_passes,
     "ours": selected,
+    "ours, separate": selected_from_separate,
     "topk": by_topk,
     "sort": sorted_once,
     "kthvalue": by_kthvalue,

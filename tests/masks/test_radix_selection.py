@@ -8,6 +8,9 @@ import importlib.util
 import logging
 import math
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +18,7 @@ from hypothesis import given, settings, strategies as st
 
 from fairseq_reservoir.masks import radix_selection, selection
 
+ROOT = Path(__file__).parents[2]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SMALL = {"_BLOCK": 16, "_PROGRAMS": 6, "_PER_WARP": 32}
 
@@ -127,6 +131,16 @@ def test_counts_without_a_kernel():
     assert radix_selection.select(torch.randn(2, 5), [5], True).all()
     assert radix_selection.select(torch.empty(0, 5), [3], True).shape == (0, 5)
     assert radix_selection.select(torch.empty(3, 0), [0], True).shape == (3, 0)
+
+
+@needs_triton
+def test_the_kernels_compile_without_a_gpu():
+    """In a process of its own, because this one may have the interpreter in place of the compiler."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "tests.support.compile_radix_kernels"]
+    compiled = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert compiled.returncode == 0, compiled.stderr[-2000:]
+    assert len(compiled.stdout.splitlines()) == 18
 
 
 def test_a_cpu_does_not_use_it():
