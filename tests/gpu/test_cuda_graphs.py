@@ -1,11 +1,14 @@
 """``--cuda-graphs``: a replayed step has the bits of an ordinary step of the same padded batch."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from tests.integration.test_every_model_every_command import MODELS as ALL, TASKS
 from tests.integration.test_resume import assert_same_bits
 from tests.support.commands import RUN, load, train
 from tests.support.graphs import never_recording, recording
+from tests.support.several_processes import in_processes, train_as
 
 TRANSLATION = TASKS["translation"]
 MODELS = {
@@ -105,3 +108,26 @@ def test_an_overflow_skips_the_update(device, toy_data):
     assert graphed.trainer.optimizer.scaler.loss_scale == ordinary.trainer.optimizer.scaler.loss_scale < 2**24
     assert graphed.losses == ordinary.losses
     assert_same_bits(graphed.weights, ordinary.weights)
+
+
+def one_of_two(rank, folder, device, data, begin, records):
+    words = [*MODELS["masks"].split(), *SMOOTHED, *COMMON, "--max-update", 12, "--no-save"]
+    words += ["--distributed-backend", "gloo", "--device-id", 0, "--ddp-backend", "legacy_ddp"]
+    with recording(device), nullcontext() if records else never_recording():
+        run = train_as(rank, 2, folder / f"meeting {records}", data, *words, begin=begin)
+    weights = {name: tensor.cpu() for name, tensor in run.weights.items()}
+    return run.losses, weights, run.trainer.graphs.kinds["replayed"]
+
+
+@pytest.mark.slow
+def test_two_ranks(device, toy_data, tmp_path):
+    """Gradients are summed over the ranks after the replay."""
+    begin = [word for word in RUN if device == "cpu" or word != "--cpu"]
+    graphed, ordinary = (
+        in_processes(2, one_of_two, tmp_path, device, toy_data, begin, records) for records in (True, False)
+    )
+    for (losses, weights, replayed), (others, wholes, none) in zip(graphed, ordinary):
+        assert replayed >= 4 and not none
+        assert losses == others
+        assert_same_bits(weights, wholes)
+    assert_same_bits(graphed[0][1], graphed[1][1])

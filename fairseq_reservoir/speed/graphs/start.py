@@ -59,9 +59,9 @@ def unsupported_reason(trainer: Any) -> str | None:
     flags, parallel = read(ModelFlags, cfg.model), cfg.distributed_training
     several = parallel.distributed_world_size > 1
     left_target = getattr(task.cfg, "left_pad_target", False)
-    given = {
+    unsupported = {
         "--amp": cfg.common.amp,
-        f"--ddp-backend {parallel.ddp_backend}; give legacy_ddp": several and parallel.ddp_backend not in _BACKENDS,
+        f"--ddp-backend {parallel.ddp_backend}, but with legacy_ddp": several and parallel.ddp_backend not in _BACKENDS,
         "--use-bmuf": cfg.optimization.use_bmuf,
         "--pipeline-model-parallel": parallel.pipeline_model_parallel,
         "--checkpoint-activations": flags.checkpoint_activations or flags.offload_activations,
@@ -72,11 +72,13 @@ def unsupported_reason(trainer: Any) -> str | None:
         "--left-pad-target": eval_bool(str(left_target)),
         "--freeze-cache": freeze_cache.read_setting(cfg)[0] is not None,
         "--backskip": read(FrozenLayerOptions, cfg.model).backskip is not None,
-        f"the task {type(task).__name__} has a training step of its own": type(task).train_step
-        is not FairseqTask.train_step,
     }
-    found = [reason for reason, is_given in given.items() if is_given]
-    return next(iter(found), None) or criteria.unsupported_reason(trainer.get_criterion()) or _reason_of_layers(model)
+    for flag, is_given in unsupported.items():
+        if is_given:
+            return f"it does not work with {flag}"
+    if type(task).train_step is not FairseqTask.train_step:
+        return f"the task {type(task).__name__} has a training step of its own"
+    return criteria.unsupported_reason(trainer.get_criterion()) or _reason_of_layers(model)
 
 
 def _reason_of_layers(model):
@@ -89,7 +91,7 @@ def _reason_of_layers(model):
 
 
 def choose_buckets(trainer: Any, steps: GraphedSteps, iterator: Any) -> None:
-    """Choose the shapes to which the batches of an epoch are padded. Shapes of an earlier epoch are kept if they do as well."""
+    """Choose the shapes to which the batches of an epoch are padded, and log them if they differ from those of the epoch before."""
     dataset = trainer.task.dataset(trainer.cfg.dataset.train_subset)
     shapes = buckets.shapes_of(dataset, iterator.frozen_batches, iterator.epoch)
     if shapes is None:

@@ -1,0 +1,84 @@
+"""Which trainings record their steps, and what the log says."""
+
+import logging
+
+import pytest
+
+from fairseq_reservoir.speed.graphs import start
+from tests.support.commands import RUN, train
+from tests.support.graphs import recording
+
+LAYERS = "--max-update 1 --disable-validation --no-save --cuda-graphs".split()
+REASONS = {
+    "--checkpoint-activations": "it does not work with --checkpoint-activations",
+    "--quant-noise-pq 0.1": "it does not work with --quant-noise-pq",
+    "--encoder-layerdrop 0.5": "LayerDrop runs other layers in every update",
+    "--reservoir-encoder F --freeze-cache memory --frozen-prefix-no-dropout --freeze encoder.emb": "it does not work with --freeze-cache",
+    "--reservoir-encoder LF --backskip identity": "it does not work with --backskip",
+    "--criterion label_smoothed_cross_entropy --report-accuracy": "--report-accuracy reads values of the device",
+    "--left-pad-target": "it does not work with --left-pad-target",
+    "": None,
+}
+
+
+@pytest.mark.parametrize("flags", REASONS)
+def test_reasons(toy_data, flags):
+    run = train(toy_data, *LAYERS, *flags.split())
+    assert run.trainer.graphs is None  # this is a CPU
+    assert start.unsupported_reason(run.trainer) == REASONS[flags]
+
+
+def test_a_training_on_a_cpu_says_so_in_one_line(toy_data, caplog):
+    caplog.set_level(logging.INFO)
+    train(toy_data, *LAYERS)
+    lines = [record.getMessage() for record in caplog.records if "cuda-graphs:" in record.getMessage()]
+    assert lines == ["--cuda-graphs: no effect: this training runs on a CPU"]
+
+
+def test_the_log_says_how_many_shapes_and_steps(toy_data, caplog):
+    caplog.set_level(logging.INFO)
+    with recording("cpu"):
+        flags = "--max-epoch 2 --no-save --cuda-graphs --cuda-graph-buckets 2 --batch-size 16".split()
+        run = train(toy_data, *flags)
+    lines = [record.getMessage() for record in caplog.records if "cuda-graphs:" in record.getMessage()]
+    # 160 sentences in 10 batches. In each epoch, two shapes: a first step and a recorded one, then replays.
+    assert lines[0].startswith("--cuda-graphs: 2 shapes for 10 batches, ")
+    assert lines[1].startswith("--cuda-graphs: 2 recorded shapes, 8 of 10 steps replayed, ")
+    assert lines[2].startswith("--cuda-graphs: 2 recorded shapes, 18 of 20 steps replayed, ")
+    assert run.trainer.graphs.tokens[1] >= run.trainer.graphs.tokens[0] > 0
+
+
+@pytest.mark.parametrize(
+    "more", ["--sentence-avg", "--criterion label_smoothed_cross_entropy --label-smoothing 0.1", "--fast"]
+)
+def test_a_replayed_training_is_the_usual_one_up_to_rounding(toy_data, more):
+    """Without dropout the padding changes nothing but the order of sums."""
+    flags = [
+        "--dropout",
+        0,
+        "--max-update",
+        25,
+        "--batch-size",
+        8,
+        "--no-save",
+        "--disable-validation",
+        "--lr",
+        0.001,
+        *more,
+    ]
+    usual = train(toy_data, *flags, *more.split())
+    with recording("cpu"):
+        graphed = train(toy_data, *flags, *more.split(), "--cuda-graphs", "--cuda-graph-buckets", 2)
+    assert graphed.trainer.graphs.kinds["replayed"] > 15
+    assert graphed.losses == pytest.approx(usual.losses, rel=1e-4)
+
+
+def test_a_masked_language_model_up_to_rounding(toy_data):
+    flags = "--task masked_lm --arch reservoir_roberta --criterion masked_lm --tokens-per-sample 16 --sample-break-mode eos".split()
+    flags += "--max-positions 16 --encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2 --encoder-layers 2".split()
+    flags += "--dropout 0 --attention-dropout 0 --max-update 15 --batch-size 8 --no-save --disable-validation --lr 0.001".split()
+    usual = train(toy_data, *flags, begin=RUN)
+    with recording("cpu"):
+        graphed = train(toy_data, *flags, "--cuda-graphs", "--cuda-graph-buckets", 2, begin=RUN)
+    assert graphed.trainer.graphs.kinds["replayed"] > 5
+    assert graphed.losses == pytest.approx(usual.losses, rel=1e-4)
