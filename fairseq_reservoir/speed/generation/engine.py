@@ -12,7 +12,7 @@ from . import buckets
 from .buckets import Sizes
 from .decoder_step import DecoderStep
 from .graphs import Function, GraphRecorder, Recorder
-from .hypotheses import Hypothesis, read_hypotheses
+from .hypotheses import read_hypotheses
 from .search_step import SearchStep, Settings
 from .state import State, new_state
 
@@ -21,6 +21,7 @@ STEPS_PER_LOOK = 4
 MOST_SHAPES = 30
 # Share of the device's memory that states of all shapes may use.
 _MEMORY_SHARE = 0.25
+Hypotheses = list[dict[str, Tensor]]
 
 
 @dataclass
@@ -51,7 +52,9 @@ class Engine:
         self.shapes: OrderedDict[Sizes, _Shape] = OrderedDict()
         self.most_bytes = _most_bytes(self.device)
 
-    def search(self, memory: Tensor, padding: Tensor, first_token: int, last_step: int) -> list[list[Hypothesis]]:
+    def search(
+        self, memory: Tensor, padding: Tensor, first_token: int, last_step: int, len_penalty: float | None
+    ) -> list[Hypotheses]:
         """Search the best hypotheses of a batch.
 
         Args:
@@ -59,9 +62,10 @@ class Engine:
             padding: (sentences, tokens), bool.
             first_token: token before the first one.
             last_step: step at which all hypotheses end, counted from 0.
+            len_penalty: exponent of the length in scores; None without normalisation.
 
         Returns:
-            the hypotheses of each sentence in the order of their ends.
+            the hypotheses of each sentence in fairseq's format, the best first.
         """
         sentences, tokens = padding.shape
         source = buckets.source_length(tokens)
@@ -69,8 +73,16 @@ class Engine:
         shape = self._shape(Sizes(buckets.batch_size(sentences), source, steps))
         shape.state.begin(sentences, first_token, last_step)
         shape.state.put_source(padding, self.decoder_step.project_source(memory))
-        found: list[list[Hypothesis]] = [[] for _ in range(sentences)]
+        found: list[Hypotheses] = [[] for _ in range(sentences)]
         places = list(range(sentences))
+
+        def collect() -> None:
+            """Store the hypotheses of sentences that are finished."""
+            read = read_hypotheses(shape.state, done, len(places), self.settings.eos, len_penalty)
+            for place, hypotheses in zip(places, read, strict=True):
+                if hypotheses is not None:
+                    found[place] = hypotheses
+
         done = 0
         while True:
             for _ in range(min(STEPS_PER_LOOK, last_step + 1 - done)):
@@ -80,10 +92,10 @@ class Engine:
                 done += 1
             left = int(shape.state.unfinished)
             if not left or done > last_step:
-                self._collect(shape.state, done, places, found)
+                collect()
                 return found
             if 2 * buckets.batch_size(left) <= shape.sizes.batch:
-                self._collect(shape.state, done, places, found)
+                collect()
                 shape, places = self._shrink(shape, places, left)
 
     def _run(self, shape: _Shape) -> None:
@@ -105,12 +117,6 @@ class Engine:
         order = torch.argsort(shape.state.finished.long(), stable=True)[: smaller.sizes.batch]
         smaller.state.put_rows(shape.state, order, left)
         return smaller, [places[row] for row in order[:left].tolist()]
-
-    def _collect(self, state: State, done: int, places: list[int], found: list[list[Hypothesis]]) -> None:
-        """Read the hypotheses of sentences that are finished and have none in ``found``."""
-        for place, hypotheses in zip(places, read_hypotheses(state, done, len(places), self.settings.eos), strict=True):
-            if hypotheses is not None:
-                found[place] = hypotheses
 
     def _shape(self, sizes: Sizes, besides: _Shape | None = None) -> _Shape:
         """The shape of these sizes. The least recently used shapes are dropped if there are too many, except ``besides``."""

@@ -12,9 +12,9 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
 from ...options.generation_graph_options import ON_CPU, VARIABLE
+from ..fast_attention import without_plans
 from . import decoder_checks
 from .engine import Engine, recorder_of
-from .hypotheses import Hypothesis
 from .search_step import Settings
 
 logger = logging.getLogger(__name__)
@@ -95,13 +95,15 @@ class GraphedGenerator(SequenceGenerator):
         assert self.min_len <= last_step, "min_len cannot be larger than max_len, please adjust these!"
         with _side_stream(device):
             engine = self._engine(model, device)
-            encoded = self.model.forward_encoder(net_input)[0]
+            with without_plans(model.decoder.embed_tokens.weight):
+                encoded = self.model.forward_encoder(net_input)[0]
             memory = encoded["encoder_out"][0]
             padding = encoded["encoder_padding_mask"]
             blocked = padding[0].bool() if padding else torch.zeros_like(tokens, dtype=torch.bool)
-            found = engine.search(memory, blocked, first_token, last_step)
+            len_penalty = self.len_penalty if self.normalize_scores else None
+            found = engine.search(memory, blocked, first_token, last_step, len_penalty)
         _move_to_cpu(sample)
-        return [self._sorted(hypotheses) for hypotheses in found]
+        return found
 
     def _engine(self, model: Any, device: torch.device) -> Engine:
         """The engine of a model. A new one is made if the search has other settings or a tensor of the decoder has moved."""
@@ -124,27 +126,6 @@ class GraphedGenerator(SequenceGenerator):
             engine = Engine(model.decoder, settings, recorder_of(device))
             _engines[model] = key, engine
         return engine
-
-    def _sorted(self, hypotheses: list[Hypothesis]) -> list[dict[str, Tensor]]:
-        """Hypotheses in fairseq's format, best first."""
-        found = [self._as_fairseq(hypothesis) for hypothesis in hypotheses]
-        order = torch.tensor([float(one["score"]) for one in found]).sort(descending=True).indices
-        return [found[i] for i in order.tolist()]
-
-    def _as_fairseq(self, hypothesis: Hypothesis) -> dict[str, Tensor]:
-        totals = hypothesis.totals
-        score = totals[-1]
-        if self.normalize_scores:
-            score = score / len(totals) ** self.len_penalty
-        positional = totals.clone()
-        positional[1:] -= totals[:-1]
-        return {
-            "tokens": hypothesis.tokens,
-            "score": score,
-            "attention": torch.empty(0),
-            "alignment": torch.empty(0),
-            "positional_scores": positional,
-        }
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import gc
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -29,6 +30,8 @@ class GraphRecorder(Recorder):
     def __init__(self) -> None:
         self.pool = torch.cuda.graph_pool_handle()
         self.has_failed = False
+        # One graph is kept, because a pool cannot be used again after its last graph is gone.
+        self.last: Any = None
 
     def record(self, function: Function) -> Function:
         if self.has_failed:
@@ -59,4 +62,5 @@ class GraphRecorder(Recorder):
         finally:
             if was_enabled:
                 gc.enable()
+        self.last = graph
         return graph.replay

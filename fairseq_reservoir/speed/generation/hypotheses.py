@@ -1,60 +1,62 @@
 """Restore finished hypotheses from the history of a beam search, on the CPU."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from .state import State
 
 
-@dataclass(frozen=True)
-class Hypothesis:
-    """A finished hypothesis.
+def read_hypotheses(
+    state: State, done: int, sentences: int, eos: int, len_penalty: float | None
+) -> list[list[dict[str, Tensor]] | None]:
+    """Read the hypotheses of each finished sentence in fairseq's format, the best first; None for an unfinished sentence.
 
-    Attributes:
-        tokens: with the end of sentence, (length,), int64.
-        totals: sum of log probabilities up to each token, (length,), float32.
-    """
-
-    tokens: torch.Tensor
-    totals: torch.Tensor
-
-
-def read_hypotheses(state: State, done: int, sentences: int, eos: int) -> list[list[Hypothesis] | None]:
-    """Read the hypotheses of each finished sentence in the order of their ends; None for an unfinished sentence.
+    The score of n tokens with the log probabilities p_i is (p_1 + ... + p_n) / n^len_penalty, or the sum alone. Hypotheses with the
+    same score keep the order of their ends.
 
     Args:
         state: the state after ``done`` steps. Reading it waits for the device.
         done: number of steps.
         sentences: number of rows that are not padding.
         eos: the end of sentence.
+        len_penalty: exponent of the length; None without normalisation.
     """
     finished, count, end_step, end_beam, end_score = (
         tensor[:sentences].cpu().numpy()
         for tensor in (state.finished, state.count, state.end_step, state.end_beam, state.end_score)
     )
+    end_step, end_beam, end_score = end_step[:, :-1], end_beam[:, :-1], end_score[:, :-1]
     history = [tensor[:done, :sentences].cpu().numpy() for tensor in (state.parent, state.chosen, state.total)]
-    tokens, totals = _trace(history, end_step[:, :-1], end_beam[:, :-1], end_score[:, :-1], eos)
-    lengths = (end_step + 1).tolist()
-    return [
-        [Hypothesis(tokens[i, j, : lengths[i][j]], totals[i, j, : lengths[i][j]]) for j in range(count[i])]
-        if finished[i]
-        else None
-        for i in range(sentences)
-    ]
+    tokens, totals = trace(history, end_step, end_beam, end_score, eos)
+    positional = np.diff(totals, axis=2, prepend=np.float32(0))
+    lengths = end_step + 1
+    score = end_score if len_penalty is None else end_score / (lengths**len_penalty).astype(np.float32)
+    is_there = np.arange(end_step.shape[1]) < count[:, None]
+    order = np.argsort(np.where(is_there, -score, np.inf), axis=1, kind="stable")
+    lists = lengths.tolist(), order.tolist(), count.tolist(), finished.tolist()
+    return _as_fairseq(*map(torch.from_numpy, (tokens, positional, score)), *lists)
 
 
-def _trace(history: list[Any], end_step: Any, end_beam: Any, end_score: Any, eos: int) -> tuple[Any, Any]:
-    """Tokens and totals (sentences, hypotheses, steps) of hypotheses that end at ``end_step`` with the beam ``end_beam`` before it."""
+def trace(history: list[Any], end_step: Any, end_beam: Any, end_score: Any, eos: int) -> tuple[Any, Any]:
+    """Tokens and sums of log probabilities (sentences, hypotheses, steps) of hypotheses, followed back from their last beams.
+
+    Args:
+        history: ``parent``, ``chosen`` and ``total`` of a ``State``.
+        end_step: step of the end of sentence, (sentences, hypotheses). Values of hypotheses that do not exist are arbitrary.
+        end_beam: beam before this step.
+        end_score: sum of log probabilities with the end of sentence.
+        eos: the end of sentence, which also fills the places after the end.
+    """
     parent, chosen, total = history
     sentences, ends = end_step.shape
     steps = len(parent)
     tokens = np.full((sentences, ends, steps), eos, dtype=np.int64)
     totals = np.zeros((sentences, ends, steps), dtype=np.float32)
     rows, columns = np.ogrid[:sentences, :ends]
-    end_step = np.minimum(end_step, steps - 1)  # rows without a hypothesis have values of an earlier batch
+    end_step = np.minimum(end_step, steps - 1)
     totals[rows, columns, end_step] = end_score
     beam = end_beam.copy()
     for step in range(steps - 2, -1, -1):
@@ -62,4 +64,30 @@ def _trace(history: list[Any], end_step: Any, end_beam: Any, end_score: Any, eos
         tokens[:, :, step] = np.where(is_inside, chosen[step][rows, beam], eos)
         totals[:, :, step] = np.where(is_inside, total[step][rows, beam], totals[:, :, step])
         beam = np.where(is_inside, parent[step][rows, beam], beam)
-    return torch.from_numpy(tokens), torch.from_numpy(totals)
+    return tokens, totals
+
+
+def _as_fairseq(
+    tokens: Tensor,
+    positional: Tensor,
+    score: Tensor,
+    lengths: list[list[int]],
+    order: list[list[int]],
+    count: list[int],
+    finished: list[bool],
+) -> list[list[dict[str, Tensor]] | None]:
+    return [
+        [
+            {
+                "tokens": tokens[row, place, : lengths[row][place]],
+                "score": score[row, place],
+                "attention": torch.empty(0),
+                "alignment": torch.empty(0),
+                "positional_scores": positional[row, place, : lengths[row][place]],
+            }
+            for place in order[row][: count[row]]
+        ]
+        if finished[row]
+        else None
+        for row in range(len(finished))
+    ]

@@ -94,7 +94,7 @@ class SearchStep:
         beam = self.settings.beam_size
         ends = ends & ~state.finished.unsqueeze(1)
         place = ends.cumsum(1) - 1 + state.count.unsqueeze(1)
-        place = torch.where(ends & place.lt(beam), place, beam)
+        place = place.masked_fill(~(ends & place.lt(beam)), beam)
         state.end_score.scatter_(1, place, scores)
         state.end_beam.scatter_(1, place, origins)
         state.end_step.scatter_(1, place, state.step.unsqueeze(1).expand_as(place))
