@@ -11,12 +11,15 @@ from tests.support import building
 WORDS = 40
 
 
-def model(seed=1, sharpness=4.0, **options):
-    """A random model in evaluation mode. ``sharpness`` multiplies its output matrix, so that probabilities differ."""
+def model(seed=1, sharpness=4.0, ends=1.0, **options):
+    """A random model in evaluation mode. ``sharpness`` multiplies its output matrix, so that probabilities differ.
+
+    ``ends`` multiplies the row of the end of sentence, so that hypotheses of some sentences end early.
+    """
     options = {"decoder": "LL", "words": (WORDS, WORDS), "max_target_positions": 64, **options}
     found = building.build(torch_seed=seed, **options).eval()
     with torch.no_grad():
-        found.decoder.output_projection.weight.mul_(sharpness)
+        found.decoder.output_projection.weight.mul_(sharpness)[building.EOS].mul_(ends)
     return found
 
 
@@ -31,10 +34,10 @@ def batch(lengths, seed=1, words=WORDS, left=True):
     return {"id": torch.arange(len(rows)), "net_input": {"src_tokens": source, "src_lengths": torch.tensor(lengths)}}
 
 
-def generators(model, beam, **options):
-    """fairseq's generator and ours for the same search."""
+def generators(model, beam, *others, **options):
+    """fairseq's generator and ours for the same search with a model, or with it and ``others`` together."""
     dictionary = building.dictionary(len(model.decoder.dictionary))
-    theirs, ours = (SequenceGenerator([model], dictionary, beam_size=beam, **options) for _ in range(2))
+    theirs, ours = (SequenceGenerator([model, *others], dictionary, beam_size=beam, **options) for _ in range(2))
     return theirs, adopt(GraphedGenerator, ours)
 
 

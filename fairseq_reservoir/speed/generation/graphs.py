@@ -3,6 +3,7 @@
 import gc
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -57,8 +58,11 @@ class GraphRecorder(Recorder):
             graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
                 function()
-            finally:
-                graph.capture_end()
+            except BaseException:
+                with suppress(RuntimeError):  # a failed capture cannot end either, and its error would hide the cause
+                    graph.capture_end()
+                raise
+            graph.capture_end()
         finally:
             if was_enabled:
                 gc.enable()

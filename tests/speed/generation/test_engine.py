@@ -1,0 +1,94 @@
+"""Shapes of the engine: when a step is recorded, and when the search moves to another shape."""
+
+import pytest
+
+from fairseq_reservoir.speed.generation import engine as engines, generator
+from fairseq_reservoir.speed.generation.buckets import Sizes
+from fairseq_reservoir.speed.generation.graphs import Recorder
+from tests.support.beam_searches import assert_same, batch, generators, model, use_on_cpu
+
+
+class Counting(Recorder):
+    """A recorder that counts recordings and replays."""
+
+    def __init__(self):
+        self.recorded = self.replays = 0
+
+    def record(self, function):
+        self.recorded += 1
+
+        def replay():
+            self.replays += 1
+            function()
+
+        return replay
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    use_on_cpu(monkeypatch)
+    found = Counting()
+    monkeypatch.setattr(generator, "recorder_of", lambda device: found)
+    return found
+
+
+def shapes_of(model):
+    return list(generator._engines[model][1].shapes)
+
+
+def test_each_shape_runs_once_before_it_is_recorded(recorder):
+    found = model()
+    _, ours = generators(found, 2, max_len_b=11)
+    ours.generate([], batch([5, 9, 7]))
+    assert shapes_of(found) == [Sizes(3, 16, 32)]
+    assert (recorder.recorded, recorder.replays) == (1, 11)
+    ours.generate([], batch([4, 8, 3], seed=2))
+    assert (recorder.recorded, recorder.replays) == (1, 23)
+
+
+def test_growing_and_shrinking(recorder):
+    """Sentences that end early leave the batch, and the cache grows for the others. The hypotheses stay fairseq's."""
+    found = model(3, sharpness=8.0, ends=3.0)
+    theirs, ours = generators(found, 2, max_len_b=60)
+    given = batch([3, 14, 5, 2, 12, 9, 4, 20])
+    expected = theirs.generate([], given)
+    assert sorted(max(len(one["tokens"]) for one in row) for row in expected) == [6, 7, 11, 14, 15, 15, 59, 61]
+    assert_same(ours.generate([], given), expected)
+    # More than four sentences are left after 12 steps, and two after 16.
+    assert shapes_of(found) == [Sizes(8, 32, 32), Sizes(2, 32, 32), Sizes(2, 32, 64)]
+
+
+def test_the_oldest_shape_is_dropped(recorder, monkeypatch):
+    monkeypatch.setattr(engines, "MOST_SHAPES", 2)
+    found = model()
+    theirs, ours = generators(found, 1, max_len_b=5)
+    for lengths in ([3], [3, 5], [2, 6, 4], [4]):
+        given = batch(lengths)
+        assert_same(ours.generate([], given), theirs.generate([], given))
+    assert [sizes.batch for sizes in shapes_of(found)] == [3, 1]
+
+
+def test_too_little_memory_for_two_shapes(recorder):
+    found = model()
+    _, ours = generators(found, 1, max_len_b=5)
+    ours.generate([], batch([3]))
+    engine = generator._engines[found][1]
+    engine.most_bytes = 1
+    ours.generate([], batch([3, 4]))
+    assert [sizes.batch for sizes in engine.shapes] == [2]
+
+
+def test_other_settings_or_moved_weights_need_new_graphs(recorder):
+    found = model()
+    _, ours = generators(found, 2, max_len_b=5)
+    ours.generate([], batch([3]))
+    first = generator._engines[found][1]
+    ours.generate([], batch([3]))
+    assert generator._engines[found][1] is first
+    ours.min_len = 2
+    ours.generate([], batch([3]))
+    second = generator._engines[found][1]
+    assert second is not first
+    found.double().float()
+    ours.generate([], batch([3]))
+    assert generator._engines[found][1] is not second
