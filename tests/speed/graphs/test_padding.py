@@ -61,7 +61,7 @@ def test_other_inputs_and_an_empty_batch_have_no_shape():
 
 def test_predicted_places():
     target = torch.tensor([[1, 8, 1, 1], [9, 1, 1, 1]])
-    # 8 positions, of which 15 % and a reserve are places: 64 at least.
+    # 15 % of 8 positions and a reserve of 64, rounded up to a multiple of 64.
     places = masked_places(target, padding=1, share=0.15, pinned=False)
     assert places["count"] == 2 and places["index"].shape == places["labels"].shape == (128,)
     assert places["index"][:3].tolist() == [1, 4, 0] and places["labels"][:3].tolist() == [8, 9, 1]

@@ -1,4 +1,4 @@
-"""Which trainings record their steps, and what the log says."""
+"""Reasons against recording, lines in the log, and losses of padded batches."""
 
 import logging
 
@@ -64,7 +64,6 @@ def test_a_replayed_training_is_the_usual_one_up_to_rounding(toy_data, more):
         "--disable-validation",
         "--lr",
         0.001,
-        *more,
     ]
     usual = train(toy_data, *flags, *more.split())
     with recording("cpu"):
