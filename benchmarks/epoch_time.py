@@ -237,7 +237,7 @@ def read_arguments(arguments):
         help="repeat; the first is the baseline",
     )
     parser.add_argument(
-        "--promise", metavar="NAME", help="fail unless the interval of this arm includes a ratio of at most --at-most"
+        "--promise", metavar="NAME", help="fail unless the lower end of this arm's interval is at most --at-most"
     )
     parser.add_argument("--at-most", type=float, default=0.92, help="default 0.92")
     given = parser.parse_args(arguments)

@@ -221,7 +221,7 @@ def how_measured(facts):
 
 
 def check_promise(results, name, at_most):
-    """Check that the interval of an arm includes a ratio of at most ``at_most``. An absent arm fails."""
+    """Check that the lower end of an arm's interval is at most ``at_most``. An absent arm fails."""
     promised = next(found for found in results[1:] if found["arm"] == name)
     return {"arm": name, "at_most": at_most, "holds": promised.get("low", math.inf) <= at_most}
 
@@ -232,7 +232,7 @@ def markdown(result, columns, how):
     lines += ["", *(f"    {arm['arm']}: {arm['flags']}" for arm in result["arms"] if arm["flags"])]
     if promise := result.get("promise"):
         met = "met" if promise["holds"] else "not met"
-        goal = f"the interval of `{promise['arm']}` includes a ratio of at most {promise['at_most']}"
+        goal = f"the lower end of the interval of `{promise['arm']}` is at most {promise['at_most']}"
         lines += ["", f"The goal, set before the measurement, was that {goal}. It is {met}."]
     return "\n".join(lines) + "\n"
 
@@ -277,7 +277,7 @@ def add_arms(parser, at_most):
     """Add the arguments of benchmarks that compare architectures with the first one."""
     add_models(parser, "repeat; the first is the baseline")
     parser.add_argument(
-        "--promise", metavar="NAME", help="fail unless the interval of this arm includes a ratio of at most --at-most"
+        "--promise", metavar="NAME", help="fail unless the lower end of this arm's interval is at most --at-most"
     )
     parser.add_argument("--at-most", type=float, default=at_most, help=f"default {at_most}")
 

@@ -97,9 +97,10 @@ def read_state(path: str, what: str = "CHECKPOINT") -> dict[str, Any]:
 
 
 def build_model(config: Any, tensors: Tensors, device: str = "meta") -> torch.nn.Module:
-    """Build the model of a configuration, with the sizes of dictionaries that its tensors have.
+    """Build the model of a configuration. The dictionary sizes are those of the checkpoint's tensors.
 
-    RoBERTa's classification heads are also added by the tensors. They are not in the configuration, because tasks add them.
+    Classification heads of a RoBERTa are added if the checkpoint has tensors for them. The configuration does not list heads, because
+    tasks add them.
     """
     model: Any = build_config(config, *dictionary_sizes(tensors), device=device)
     if hasattr(model, "add_heads_of"):

@@ -251,7 +251,7 @@ def _generation(options: dict[str, Any], beam: int, nbest: int) -> Any:
 
 @contextmanager
 def _in_range(options: dict[str, Any]) -> Iterator[None]:
-    """Context that names the options if fairseq refuses a value, when it builds the generator or at the first token."""
+    """Context that names the options if fairseq refuses a value. It does so when it builds the generator, or at the first token."""
     try:
         yield
     except (AssertionError, ValueError) as error:

@@ -56,10 +56,14 @@ def add_parser(commands) -> None:
     )
     text.add_argument("--with-text", action="store_true", help="the data are whole words, not word pieces")
     text.add_argument(
-        "--tokenizer", metavar="moses", help="Moses tokenized the text before it was split, as fairseq's --tokenizer"
+        "--tokenizer",
+        metavar="moses",
+        help="Moses tokenized the text before it was split; the same as fairseq's --tokenizer",
     )
     text.add_argument(
-        "--moses-no-dash-splits", action="store_true", help="Moses did not split words at dashes, as fairseq's flag"
+        "--moses-no-dash-splits",
+        action="store_true",
+        help="Moses did not split words at dashes; the same as fairseq's flag",
     )
     text.add_argument("--lowercase", action="store_true", help="the data are in lower case")
     parser.set_defaults(run=run)

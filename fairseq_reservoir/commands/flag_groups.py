@@ -40,13 +40,13 @@ GROUPS = {
         "encoder_embed_path decoder_embed_path embed_min_coverage"
     ),
     "training: one stack from another model (reservoir_*, frozen_*)": "start_encoder_from start_decoder_from",
-    "training: start from a model with another dictionary (every training, of any architecture)": "allow_other_dictionary",
+    "training: start from a model with another dictionary (any architecture)": "allow_other_dictionary",
     "training: faster frozen layers (reservoir_*)": "frozen_dtype reservoir_fast_dropout",
     "training: fewer passes (reservoir_*, supermask_*, frozen_*)": "fast",
     "training: a frozen prefix of the encoder, computed once (reservoir_*, frozen_*)": (
         "freeze_cache freeze_cache_mib freeze_cache_dtype frozen_prefix_no_dropout"
     ),
-    "training: threads (every training, of any architecture)": "threads",
+    "training: threads (any architecture)": "threads",
     "training: no backward pass through frozen layers (reservoir_*)": "backskip backskip_warmup backskip_anneal",
     "training: freezing on a schedule (--optimizer freeze_skip, or freeze_skip_NAME)": (
         "freeze_schedule freeze_progressive freeze_rotate freeze_update_every"

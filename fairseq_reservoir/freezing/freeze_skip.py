@@ -1,7 +1,7 @@
 """``--optimizer freeze_skip`` and ``freeze_skip_<name>``: optimizer wrapper that freezes and unfreezes parameters on a schedule.
 
-Parameters that ``--freeze`` or a layer plan froze are never given to an optimizer. Only this optimizer changes which parameters are
-trained after the model is built.
+Parameters that ``--freeze`` or a layer plan froze are never given to an optimizer. After the model is built, only this optimizer
+freezes or unfreezes parameters.
 """
 
 from collections.abc import Iterable

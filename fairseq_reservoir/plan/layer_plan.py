@@ -32,7 +32,7 @@ class Slot:
 
     @property
     def frozen(self) -> bool:
-        """Whether the letter freezes the whole layer. In a decoder, T also freezes attention to the source, other letters do not."""
+        """Whether the letter freezes the whole layer. In a decoder, only T also freezes the attention to the source."""
         return self.random and self.kind.freezes == WHOLE
 
     @property

@@ -71,7 +71,7 @@ def _without_flops(study):
     if not any(log.table for of_arm in logs.values() for log in of_arm):
         return []
     reasons = {
-        "has no slot table, because the plugin prints it only for its own architectures (a plan of only L is fairseq's transformer)": False,
+        "has no slot table, because the plugin prints it only for its own architectures; train a transformer as a plan of only L": False,
         "was written by an old version, and its slot table has no line on the backward pass": True,
     }
     found = []

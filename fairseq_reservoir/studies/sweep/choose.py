@@ -126,9 +126,7 @@ class Decisions:
         beyond, chosen = [], []
         for choice in self.open:
             while not self._waits(choice) and (further := choice.go_beyond(self.score_of)):
-                line = (
-                    f"{choice.name}: the best {choice.axis} is the smallest or the largest; adding the value beyond it"
-                )
+                line = f"{choice.name}: the best {choice.axis} is at an end of the tried range; adding the next value"
                 beyond.append((line, further[:1]))
             if not self._waits(choice):
                 scores = choice.scores(self.score_of)

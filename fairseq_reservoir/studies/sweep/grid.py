@@ -36,7 +36,7 @@ class Axis:
         name: name of the setting.
         kind: "arm", "variable" (of the environment) or "flag" (of the command).
         values: its values, as written in the file.
-        named: whether the names of runs contain the value: the file has a list of values, perhaps with only one value.
+        named: whether the names of runs contain the value. They do if the file has a list of values, even with only one value.
     """
 
     name: str

@@ -13,7 +13,7 @@ _POLL_SECONDS = 1
 
 
 class Job:
-    """The function of one job. If the job reaches its time limit or is preempted, it is queued again, and then resumes the run."""
+    """Callable that runs as one job. If the job reaches its time limit or is preempted, it is queued again, and then resumes the run."""
 
     def __init__(self, run: Run, retry_failed: bool):
         self.run, self.retry_failed = run, retry_failed

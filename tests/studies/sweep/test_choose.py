@@ -90,7 +90,7 @@ def test_each_arm_continues_after_its_own_rates_have_ended(studied):
     assert next_runs() == {"plain: lr 2e-3": ["plain-lr2e-3-2", "plain-lr2e-3-3"]} and next_runs() == {}
     assert [line.partition(",")[0] for line in decisions.lines] == ["plain: lr 2e-3", "deep: no lr chosen"]
     finish(sweep, "deep-lr4e-3-1", 3.0)
-    line = "deep: the best lr is the smallest or the largest; adding the value beyond it"
+    line = "deep: the best lr is at an end of the tried range; adding the next value"
     assert next_runs() == {line: ["deep-lr8e-3-1"]} and next_runs() == {}
     finish(sweep, "deep-lr8e-3-1", 2.9)
     assert next_runs() == {"deep: lr 8e-3": ["deep-lr8e-3-2", "deep-lr8e-3-3"]} and next_runs() == {}
@@ -348,6 +348,6 @@ def test_real_trainings_choose(sweep, toy_data, capsys):
     assert sweep.write(text + "beyond: 1\n")("--jobs", "2") == 0  # 1e-5 / 1e-9 beyond 1e-5
     assert sweep.states()["lr1e-1-1"] == "done"
     assert (
-        "all: the best lr is the smallest or the largest; adding the value beyond it\n1 more runs in"
+        "all: the best lr is at an end of the tried range; adding the next value\n1 more runs in"
         in capsys.readouterr().out
     )
