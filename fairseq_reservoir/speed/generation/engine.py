@@ -94,7 +94,8 @@ class Engine:
             if not left or done > last_step:
                 collect()
                 return found
-            if 2 * buckets.batch_size(left) <= shape.sizes.batch:
+            is_near_end = last_step + 1 - done <= 2 * STEPS_PER_LOOK
+            if 2 * buckets.batch_size(left) <= shape.sizes.batch and not is_near_end:
                 collect()
                 shape, places = self._shrink(shape, places, left)
 
