@@ -23,3 +23,20 @@ def test_no_plan_is_made(device, dtype, padded):
     found.float().sum().backward()
     expected.sum().backward()
     torch.testing.assert_close(there[2].grad.cpu().double(), v.grad, rtol=0, atol=2 * tolerance)
+
+
+@pytest.mark.parametrize("time, is_disabled", [(4, True), (4096, False)])
+def test_only_small_batches_go_without_plans(device, monkeypatch, time, is_disabled):
+    if device == "cpu":
+        pytest.skip("a CPU has no cuDNN")
+    seen = []
+    usual = torch.nn.functional.scaled_dot_product_attention
+
+    def looking(*args):
+        seen.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return usual(*args)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", looking)
+    q = torch.randn(4, 1, time, 8, device=device, dtype=torch.float16)
+    attend(q, q, q, None, 0.0)
+    assert seen == [not is_disabled] and torch.backends.cuda.cudnn_sdp_enabled()

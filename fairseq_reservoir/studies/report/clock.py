@@ -45,6 +45,11 @@ class Clock:
         return self.seconds[-1] / max(1, self.updates[-1] - self.begins_at)
 
     @property
+    def tokens_per_second(self) -> float | None:
+        """Target tokens per second of training time, without lost updates; None if tokens or times were not logged."""
+        return self.tokens[-1] / self.seconds[-1] if self.has_tokens and self.seconds[-1] else None
+
+    @property
     def rounding(self) -> float:
         """Largest possible relative error of the total ``seconds``. fairseq rounds the time of each epoch to whole seconds."""
         epochs = len(self.epoch_ends)

@@ -280,6 +280,7 @@ def runs(study: Study) -> Table:
         "lost minutes",
         "training minutes",
         "minutes in all",
+        "tokens per second",
     ]
     head += [f"best {study.metric.label}", "at update", "validations", "log"]
     rows = []
@@ -297,6 +298,8 @@ def runs(study: Study) -> Table:
             (run.wall / 60, f"{run.wall / 60:.1f}"),
         ):
             row.append(Cell(text, value, source=source))
+        speed = run.clock.tokens_per_second
+        row.append(EMPTY if speed is None else Cell(f"{speed:,.0f}", speed, source=source))
         if one:
             row.append(Cell(f"{one.best:.{score_digits(study)}f}", one.best, source=source))
             row.append(Cell(f"{one.to_best['updates']:,.0f}", int(one.to_best["updates"]), source=source))

@@ -41,6 +41,7 @@ def test_two_resumes(tmp_path, text):
     assert clock.seconds_at(21) == pytest.approx(8 + 4 + 0.6)
     assert (clock.lost_updates, clock.lost_seconds) == (15, pytest.approx(7))
     assert [clock.tokens_at(update) for update in (20, 50, 60)] == pytest.approx([2000, 5000, 6000])
+    assert clock.tokens_per_second == pytest.approx(6000 / (41 - 7))
     curve = [(clock.seconds_at(r.updates), r.values["bleu"]) for r in run.validations]
     # 8 * 10 / 2 + 16 * 15 + 6 * 22 + 11 * 27
     assert aucc(curve, 41, 0.0) == pytest.approx(40 + 240 + 132 + 297)
