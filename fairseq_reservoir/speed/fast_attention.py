@@ -120,8 +120,9 @@ def without_plans(x: Tensor, tokens: int = 0) -> Iterator[None]:
     """Disable cuDNN's attention for a small batch. torch prefers it in half precision on a Hopper GPU.
 
     cuDNN makes a plan for every new shape of a batch. The plan takes longer than the update of a small batch, and fairseq's batches have
-    hundreds of shapes. torch's other kernels need no plan. Large batches have few shapes, and cuDNN's kernels are faster. The setting is global in the process. If several threads use models at the same
-    time, it may stay disabled. torch.compile cannot read the setting, so it is not changed there.
+    hundreds of shapes. torch's other kernels need no plan. Large batches have few shapes, and cuDNN's kernels are faster there. The
+    setting is global in the process. If several threads use models at the same time, it may stay disabled. torch.compile cannot read
+    the setting, so it is not changed there.
 
     Args:
         x: a tensor on the device of the attention.
