@@ -184,7 +184,7 @@ def _described(body: dict[str, Any], packed: str, tensors: dict[str, torch.Tenso
 def _deflated(body: dict[str, Any], usual: bytes = b"") -> bytes:
     """Return the deflated JSON of ``body``. Text that is also in the dictionary ``usual`` costs almost nothing.
 
-    Deflate finds repetitions only within 32 KiB. The configuration resembles ``usual``, so it comes first.
+    Deflate finds repetitions only within 32 KiB. ``config`` is therefore written first, next to ``usual``, which it resembles.
     """
     ordered = json.loads(json.dumps(body, sort_keys=True))
     text = json.dumps(dict(sorted(ordered.items(), key=lambda item: item[0] != "config")))

@@ -229,7 +229,7 @@ def check_numbers(numbers: dict[str, Any]) -> None:
 
 
 def _batches(parts: list[_Part], batch_size: int) -> Iterator[list[int]]:
-    """Yield batches as indices of parts with similar lengths. The longest part comes first, because fairseq's LSTM needs this order."""
+    """Group parts of similar lengths, and yield the indices of each batch. fairseq's LSTM needs the longest part first."""
     order = sorted(range(len(parts)), key=lambda i: len(parts[i].tokens))
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size][::-1]

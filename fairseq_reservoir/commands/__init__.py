@@ -1,1 +1,5 @@
-"""The subcommands of ``fairseq-reservoir``, one module each: ``add_parser`` declares it, ``run`` does it; ``flag_groups`` is their help."""
+"""The subcommands of ``fairseq-reservoir``.
+
+Each subcommand is a module with ``add_parser``, which declares its flags, and ``run``, which executes it. ``flag_groups`` is a part of
+``--help``.
+"""

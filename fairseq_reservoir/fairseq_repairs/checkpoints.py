@@ -32,9 +32,9 @@ def load_no_programs():
 def trust_classes_in_checkpoints():
     """Let ``torch.load`` read fairseq's checkpoints.
 
-    Since torch 2.6 it unpickles only a list of harmless classes. fairseq stores the model's flags as an ``argparse.Namespace``, and with
-    ``--eval-bleu`` n-gram counts as numpy arrays. Without this repair, resuming, generating and validating end with ``Unsupported global:
-    argparse.Namespace``.
+    Since torch 2.6 it unpickles only a list of harmless classes. fairseq stores the model's flags as an ``argparse.Namespace``. With
+    ``--eval-bleu`` it also stores n-gram counts, as numpy arrays. Without this repair, resuming, generating and validating end with
+    ``Unsupported global: argparse.Namespace``.
     """
     torch.serialization.add_safe_globals([argparse.Namespace, *numpy_values.CONSTRUCTORS])
 

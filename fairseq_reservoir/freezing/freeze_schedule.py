@@ -147,7 +147,7 @@ class FreezeSchedule:
                 freezes[max(sharing, key=turns.index)].append(name)
         if not any(freezes.values()):
             raise InputError(
-                f"--freeze-progressive {text}: the last layer, which stays trained, shares all parameters of the layers below it"
+                f"--freeze-progressive {text}: no layer can freeze: the last layer stays trained, and the others have only its parameters"
             )
         return [
             Change(start + layer * every, f"{stack}.layers.{layer}", True, "--freeze-progressive", tuple(names))

@@ -52,7 +52,7 @@ class PositionFlags:
 
 @dataclass
 class DataFlags:
-    """Flags of tasks that locate the data."""
+    """Task flags for the location of the data."""
 
     data: Optional[str] = None
     source_lang: Optional[str] = None

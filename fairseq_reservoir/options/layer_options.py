@@ -76,7 +76,7 @@ class FrozenLayerOptions(ComponentOptions):
     reservoir_kernel_sizes: str = option(
         "3,7,15,31",
         f"odd kernel sizes, up to {LONGEST_KERNEL}, of {kinds.listed(kinds.letters_where(kernel_sizes=True))} layers. The n-th size is "
-        "for the n-th layer of the stack from the bottom, and the last size also for all layers above. Default: 3,7,15,31",
+        "for the n-th layer of the stack from the bottom. All higher layers have the last size. Default: 3,7,15,31",
         "SIZES",
     )
     frozen_dtype: str = option(

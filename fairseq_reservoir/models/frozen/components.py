@@ -68,7 +68,7 @@ class _Flags:
 
 
 def with_components(model: type, dataclass: type | None) -> tuple[type, type | None]:
-    """Create a subclass of a fairseq model with ``ComponentOptions``, and its dataclass if the model has one."""
+    """Add ``ComponentOptions`` to a fairseq model: return a subclass of the model, and one of its dataclass if it has one."""
     heads = (HeadsInTable,) if hasattr(model, "register_classification_head") else ()
     flags = () if dataclass else (_Flags,)
     about = {

@@ -202,10 +202,10 @@ def aucc(study: Study) -> Table:
         f"{'' if study.metric.higher else ', so a smaller area is better'}). y is linear between validations. {first} After the last"
         " validation y stays constant."
     )
-    own = "The horizon in time is set by --horizon, any other" if study.options.horizon is not None else "Each horizon"
+    own = "The horizon in time is set by --horizon. Any other" if study.options.horizon is not None else "Each horizon"
     notes.append(
-        f"Horizons: {horizons}. {own} is the largest cost at which one of these runs has its best score. Normalised: divided by the largest"
-        " AUCC of an arm."
+        f"Horizons: {horizons}. Each run has a cost at its best score. {own} is the largest of these costs. A normalised AUCC is divided by"
+        " the largest AUCC in its column."
     )
     return Table("aucc", "Area under the convergence curve (AUCC)", head, rows, notes)
 
