@@ -12,6 +12,7 @@ from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import load_translator
 from fairseq_reservoir.commands import translate as command
 from fairseq_reservoir.commands.translate import read_lines
+from fairseq_reservoir.options.generation_graph_options import ON_CPU, VARIABLE
 
 SHORT = ["--max-len-b", "20"]
 
@@ -174,3 +175,15 @@ def test_a_folder_with_only_the_model_and_a_closed_pipe(with_text, tmp_path):
     finished = subprocess.run(["bash", "-euc", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert finished.returncode == 0 and finished.stdout.count("\n") == 1, finished.stderr
     assert "Traceback" not in finished.stderr and "Error" not in finished.stderr
+
+
+def test_cuda_graphs(run, expected, monkeypatch):
+    """On a CPU the flag changes nothing. With the value of the tests, the captured steps find the same translations."""
+    lines, translated = expected
+    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.delenv(VARIABLE)
+    assert run("\n".join(lines).encode(), "--cuda-graphs")[0] == translated
+    assert os.environ.pop(VARIABLE) == "1"
+    monkeypatch.setenv(VARIABLE, ON_CPU)
+    assert run("\n".join(lines).encode(), "--scores", "--nbest", 2, "--batch-size", 2)[0]
+    assert run("\n".join(lines).encode())[0] == translated
