@@ -35,14 +35,15 @@ def source_length(tokens: int) -> int:
     return max(_LEAST_SOURCE, 1 << (tokens - 1).bit_length())
 
 
-def first_steps(source: int, most: int) -> int:
-    """Number of steps of the first cache of a batch: about the source length, because most translations are as long as their source.
+def first_steps(source: int) -> int:
+    """Number of steps of the first cache of a batch: 1.5 times the source length, because most translations are not longer.
+
+    It does not depend on the maximum length, because that can differ for each batch, and each number needs a graph of its own.
 
     Args:
         source: a value of ``source_length``.
-        most: maximum number of steps of the batch.
     """
-    return min(max(_LEAST_STEPS, source), _rounded(most))
+    return max(_LEAST_STEPS, 3 * source // 2)
 
 
 def more_steps(steps: int) -> int:
@@ -50,5 +51,10 @@ def more_steps(steps: int) -> int:
     return 2 * steps
 
 
-def _rounded(most: int) -> int:
-    return max(_LEAST_STEPS, 1 << (most - 1).bit_length())
+def fewer_sentences(batch: int, left: int) -> int | None:
+    """Number of sentences of a smaller shape for the ``left`` unfinished sentences of a shape of ``batch``.
+
+    It is about a quarter of ``batch``, so that few shapes occur. None if more sentences are left.
+    """
+    quarter = batch_size(max(1, batch // 4))
+    return quarter if left <= quarter < batch else None

@@ -19,6 +19,8 @@ from .state import State, new_state
 # Steps between two looks at the number of unfinished sentences. Each look waits for the device, and steps after the end are wasted.
 STEPS_PER_LOOK = 4
 MOST_SHAPES = 30
+# A step takes about the same time for fewer sentences below this number of logits. A smaller shape then only costs a capture.
+LOGITS_WORTH_A_SHAPE = 2**23
 # Share of the device's memory that states of all shapes may use.
 _MEMORY_SHARE = 0.25
 Hypotheses = list[dict[str, Tensor]]
@@ -69,8 +71,7 @@ class Engine:
         """
         sentences, tokens = padding.shape
         source = buckets.source_length(tokens)
-        steps = buckets.first_steps(source, last_step + 1)
-        shape = self._shape(Sizes(buckets.batch_size(sentences), source, steps))
+        shape = self._shape(Sizes(buckets.batch_size(sentences), source, buckets.first_steps(source)))
         shape.state.begin(sentences, first_token, last_step)
         shape.state.put_source(padding, self.decoder_step.project_source(memory))
         found: list[Hypotheses] = [[] for _ in range(sentences)]
@@ -94,10 +95,10 @@ class Engine:
             if not left or done > last_step:
                 collect()
                 return found
-            is_near_end = last_step + 1 - done <= 2 * STEPS_PER_LOOK
-            if 2 * buckets.batch_size(left) <= shape.sizes.batch and not is_near_end:
+            fewer = self._fewer_sentences(shape, left, last_step + 1 - done)
+            if fewer is not None:
                 collect()
-                shape, places = self._shrink(shape, places, left)
+                shape, places = self._shrink(shape, places, left, fewer)
 
     def _run(self, shape: _Shape) -> None:
         if shape.replay is None and shape.runs:
@@ -112,10 +113,17 @@ class Engine:
         larger.state.put_rows(shape.state, rows, len(places))
         return larger
 
-    def _shrink(self, shape: _Shape, places: list[int], left: int) -> tuple[_Shape, list[int]]:
-        """Continue the unfinished sentences in a shape of fewer sentences. Return it, and the numbers of its sentences."""
-        smaller = self._shape(Sizes(buckets.batch_size(left), shape.sizes.source, shape.sizes.steps), besides=shape)
-        order = torch.argsort(shape.state.finished.long(), stable=True)[: smaller.sizes.batch]
+    def _fewer_sentences(self, shape: _Shape, left: int, steps: int) -> int | None:
+        """Number of sentences of a smaller shape for the last ``steps`` steps; None if a smaller shape saves no time."""
+        logits = shape.sizes.batch * self.settings.beam_size * self.settings.vocab_size
+        if logits < LOGITS_WORTH_A_SHAPE or steps <= 2 * STEPS_PER_LOOK:
+            return None
+        return buckets.fewer_sentences(shape.sizes.batch, left)
+
+    def _shrink(self, shape: _Shape, places: list[int], left: int, fewer: int) -> tuple[_Shape, list[int]]:
+        """Continue the ``left`` unfinished sentences in a shape of ``fewer``. Return it, and the numbers of its sentences."""
+        smaller = self._shape(Sizes(fewer, shape.sizes.source, shape.sizes.steps), besides=shape)
+        order = torch.argsort(shape.state.finished.long(), stable=True)[:fewer]
         smaller.state.put_rows(shape.state, order, left)
         return smaller, [places[row] for row in order[:left].tolist()]
 

@@ -19,10 +19,14 @@ def test_source_lengths(tokens, expected):
     assert buckets.source_length(tokens) == expected
 
 
-@pytest.mark.parametrize("source, most, expected", [(16, 201, 32), (64, 201, 64), (64, 20, 32), (256, 65, 128)])
-def test_steps(source, most, expected):
-    assert buckets.first_steps(source, most) == expected
+def test_steps():
+    assert [buckets.first_steps(source) for source in (16, 32, 64, 128)] == [32, 48, 96, 192]
+    assert buckets.more_steps(48) == 96
 
 
-def test_the_cache_doubles():
-    assert buckets.more_steps(32) == 64
+@pytest.mark.parametrize(
+    "batch, left, expected",
+    [(128, 33, None), (128, 32, 32), (128, 1, 32), (112, 30, 32), (8, 3, None), (8, 2, 2), (2, 1, 1), (1, 1, None)],
+)
+def test_fewer_sentences(batch, left, expected):
+    assert buckets.fewer_sentences(batch, left) == expected

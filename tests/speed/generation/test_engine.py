@@ -46,16 +46,20 @@ def test_each_shape_runs_once_before_it_is_recorded(recorder):
     assert (recorder.recorded, recorder.replays) == (1, 23)
 
 
-def test_growing_and_shrinking(recorder):
+def test_growing_and_shrinking(recorder, monkeypatch):
     """Sentences that end early leave the batch, and the cache grows for the others. The hypotheses stay fairseq's."""
+    monkeypatch.setattr(engines, "LOGITS_WORTH_A_SHAPE", 100)
     found = model(3, sharpness=8.0, ends=3.0)
     theirs, ours = generators(found, 2, max_len_b=60)
     given = batch([3, 14, 5, 2, 12, 9, 4, 20])
     expected = theirs.generate([], given)
     assert sorted(max(len(one["tokens"]) for one in row) for row in expected) == [6, 7, 11, 14, 15, 15, 59, 61]
     assert_same(ours.generate([], given), expected)
-    # More than four sentences are left after 12 steps, and two after 16.
-    assert shapes_of(found) == [Sizes(8, 32, 32), Sizes(2, 32, 32), Sizes(2, 32, 64)]
+    # Two sentences are left after 16 steps.
+    assert shapes_of(found) == [Sizes(8, 32, 48), Sizes(2, 32, 48), Sizes(2, 32, 96)]
+    monkeypatch.setattr(engines, "LOGITS_WORTH_A_SHAPE", 10_000)
+    ours.generate([], batch([3, 14, 5, 2, 12, 9, 4, 20]))
+    assert shapes_of(found)[-1] == Sizes(8, 32, 96)
 
 
 def test_the_oldest_shape_is_dropped(recorder, monkeypatch):
