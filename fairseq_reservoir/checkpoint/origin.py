@@ -1,6 +1,6 @@
-"""Record in each checkpoint the id of its training run and the hashes of its dictionaries.
+"""Record in each checkpoint the id of its training run, the hashes of its dictionaries and its choice of matrix products.
 
-fairseq's ``extra_state`` stores both. The run id is a random number. A resumed run keeps it. A training that starts from a checkpoint
+fairseq's ``extra_state`` stores them. The run id is a random number. A resumed run keeps it. A training that starts from a checkpoint
 but not from its optimizer state is a new run. Checkpoints of plain fairseq and of earlier plugin versions have no run id.
 """
 
@@ -18,7 +18,10 @@ _KEY = "fairseq_reservoir"
 
 
 def origin(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the record in a checkpoint, with the keys ``run`` and ``dictionaries`` (see ``dictionaries.describe``); {} if it has none."""
+    """Return the record in a checkpoint; {} if it has none.
+
+    Its keys are ``run``, ``dictionaries`` (see ``dictionaries.describe``) and, if chosen, ``products`` (see ``speed.matmul_precision``).
+    """
     record = (state.get("extra_state") or {}).get(_KEY)
     return record if isinstance(record, dict) else {}
 
@@ -37,7 +40,7 @@ def without_run(state: dict[str, Any]) -> dict[str, Any]:
 def check_and_restore_run(
     trainer: Any, filename: str, extra_state: dict[str, Any] | None, reset_optimizer: bool
 ) -> None:
-    """Compare the dictionaries of a loaded checkpoint with those of the task. A resumed training keeps the run id.
+    """Compare the dictionaries of a loaded checkpoint with those of the task. A resumed training keeps the run id and the products.
 
     Raises:
         InputError: the checkpoint was trained with other dictionaries.
@@ -46,6 +49,7 @@ def check_and_restore_run(
     if not reset_optimizer:
         dictionaries.check(filename, dictionaries_of(state), trainer.task, same_size=True)
         trainer.training_run = origin(state).get("run")
+        trainer.products = None if extra_state is None else origin(state).get("products", "highest")
     elif PathManager.isfile(filename):
         finetunes = filename == read(CheckpointFlags, trainer.cfg.checkpoint).finetune_from_model
         given = f"{'--finetune-from-model' if finetunes else '--restore-file'} {filename}"
@@ -57,4 +61,7 @@ def check_and_restore_run(
 def run_id(trainer: Any) -> dict[str, Any]:
     """Return the record for ``extra_state``. If the training has no run id yet, it gets one."""
     trainer.training_run = getattr(trainer, "training_run", None) or secrets.token_hex(16)
-    return {_KEY: {"run": trainer.training_run, "dictionaries": dictionaries.describe(trainer.task)}}
+    record = {"run": trainer.training_run, "dictionaries": dictionaries.describe(trainer.task)}
+    if getattr(trainer, "products", None):
+        record["products"] = trainer.products
+    return {_KEY: record}

@@ -14,7 +14,8 @@ from ..errors import InputError
 from ..fairseq_repairs import epochs, learning_rate, long_samples, mixed_precision, moving_average, stopping
 from ..freezing import freeze_skip_hooks
 from ..masks.masked_weight import masked_modules
-from ..speed import fast, freeze_cache, known_padding, threads
+from ..speed import fast, freeze_cache, known_padding, matmul_precision, threads
+from ..speed.batched_products import OTHER, other_products
 from ..speed.fast_adam import use_fast_adam
 from ..speed.fast_half import use_lists
 from ..speed.graphs import start as graphs_start
@@ -38,6 +39,7 @@ class ReservoirTrainer(Trainer):
     """fairseq's trainer for every model of this package. Without flags of the package it trains as fairseq's trainer does."""
 
     graphs = None  # the recorded steps of --cuda-graphs
+    products: str | None = None  # with --fast in fp32 on a CPU: the setting of torch's matrix products
     host_values: HostValues | None = None  # with --fast on a GPU: the values that an update copies to the host
 
     def __init__(self, cfg, task, model, criterion, quantizer=None):
@@ -103,6 +105,7 @@ class ReservoirTrainer(Trainer):
                 learning_rate.step_after_epoch(self, extra_state)
             moving_average.begin_average(self, filename, extra_state)
         origin.check_and_restore_run(self, filename, extra_state, reset_optimizer)
+        self.products = matmul_precision.start(self, self.products) if fast.is_enabled(self.cfg) else None
         # Frozen tensors must not change after this.
         frozen_guard.take_hashes(self)
         freeze_cache.start(self)
@@ -135,7 +138,8 @@ class ReservoirTrainer(Trainer):
         if self.host_values:
             self.host_values.begin_update()
         try:
-            logging_output = super().train_step(samples, raise_oom)
+            with other_products(self.products == OTHER):
+                logging_output = super().train_step(samples, raise_oom)
         except mixed_precision.SkippedUpdate as overflow:
             logging_output = mixed_precision.skip_update(self, overflow)
         interval = self.cfg.common.log_interval

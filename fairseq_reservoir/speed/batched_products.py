@@ -1,0 +1,84 @@
+"""Train with torch's other fp32 matrix products on a CPU, but keep the usual ones for the batched products of attention.
+
+``torch.set_float32_matmul_precision("medium")`` sends ``mm``, ``addmm``, ``bmm`` and the small products inside torch's attention kernel to
+oneDNN. With oneDNN, that kernel was six times slower. The setting is global in the process, and the backward pass reads it too.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor
+
+USUAL, OTHER = "highest", "medium"
+
+_in_use: ContextVar[bool] = ContextVar("other_products", default=False)
+
+
+@contextmanager
+def other_products(wanted: bool = True) -> Iterator[None]:
+    """Use torch's other fp32 products inside the context, and the usual ones after it. Without ``wanted``, change nothing."""
+    if not wanted:
+        yield
+        return
+    token = _in_use.set(True)
+    torch.set_float32_matmul_precision(OTHER)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(USUAL)
+        _in_use.reset(token)
+
+
+def usual_products(function: Callable[..., Any], *inputs: Tensor | None) -> Any:
+    """Compute ``function(*inputs)`` with torch's usual products, and later its gradient, if ``other_products`` are in use.
+
+    torch's engine runs the newest node first. So no other product of the backward pass runs between those of ``function``.
+
+    Args:
+        function: returns a tensor, or a tuple of tensors and None.
+        inputs: the tensors that get a gradient from ``function``. Weights used inside it need not be listed.
+    """
+    if torch.compiler.is_compiling() or not _in_use.get():
+        return function(*inputs)
+    if torch.is_grad_enabled():
+        needing = [x for x in inputs if x is not None and x.requires_grad]
+        tracked = iter(_Enter.apply(*needing) if needing else ())
+        inputs = tuple(next(tracked) if x is not None and x.requires_grad else x for x in inputs)
+    torch.set_float32_matmul_precision(USUAL)
+    try:
+        y = function(*inputs)
+    finally:
+        torch.set_float32_matmul_precision(OTHER)
+    left = _Leave.apply(*(y if isinstance(y, tuple) else (y,)))
+    return left if isinstance(y, tuple) else left[0]
+
+
+class _Enter(torch.autograd.Function):
+    """Identity. Its backward pass is the last of a function, and ends the use of the usual products."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        return inputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        torch.set_float32_matmul_precision(OTHER)
+        return gradients
+
+
+class _Leave(torch.autograd.Function):
+    """Identity. Its backward pass is the first of a function, and begins the use of the usual products."""
+
+    @staticmethod
+    def forward(ctx: Any, *outputs: Tensor | None) -> tuple[Tensor | None, ...]:
+        ctx.set_materialize_grads(False)
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        torch.set_float32_matmul_precision(USUAL)
+        return gradients
