@@ -97,7 +97,8 @@ def decode(coded: bytes | memoryview, counts: Sequence[int]) -> Symbols:
 def _model(counts: Sequence[int]) -> Any:
     """Return constriction's model with the probabilities f_i / 2**24.
 
-    constriction adds 1 to each weight and scales the sum to 2**24. For the weights f_i - 1 the scale is exactly 1.
+    constriction adds 1 to each weight and scales the sum to 2**24. This function passes the weights f_i - 1. Their scale is exactly 1,
+    so the probabilities are exact.
     """
     weights = np.array(frequencies(counts), dtype=np.float64) - 1
     return package("a compact export; reading it needs").stream.model.Categorical(weights, perfect=False)

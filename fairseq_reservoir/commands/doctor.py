@@ -177,7 +177,11 @@ def processor_name(info: str) -> str:
 
 
 def processor_features(info: str) -> dict[str, str]:
-    """Find ``bf16``, ``AMX`` and ``AVX-512`` in the text of /proc/cpuinfo: yes with the names of the instructions, no, or unknown."""
+    """Search the text of /proc/cpuinfo for ``bf16``, ``AMX`` and ``AVX-512`` instructions.
+
+    Returns:
+        "yes" with the names of the instructions, "no" or "unknown" for each of the three.
+    """
     listed = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", info, re.MULTILINE)
     if listed is None:
         return dict.fromkeys(("bf16", "AMX", "AVX-512"), "unknown, because /proc/cpuinfo does not list instructions")

@@ -42,7 +42,7 @@ def count_no_ignored_prefix():
 
 
 def _count_tokens_with_a_loss(criterion, args, kwargs, output):
-    """Forward hook of a criterion: correct the two counts. They stay tensors, to avoid a synchronisation with the GPU."""
+    """Forward hook of a criterion: correct ``ntokens`` and ``sample_size``. Both stay tensors, to avoid a synchronisation with the GPU."""
     sample = kwargs["sample"] if "sample" in kwargs else args[1]
     loss, sample_size, log = output
     counted = sample["target"][:, criterion.ignore_prefix_size :].ne(criterion.padding_idx).sum()

@@ -87,7 +87,7 @@ def state_dict(original, iterator):
 
 
 def load_state_dict(original, iterator, state):
-    """Check that the state has the same batches, then load it. Its position is converted to this number of processes.
+    """Check that the state was saved with the same batches, convert its position to the number of processes of this run, and load it.
 
     Raises:
         InputError: this run cannot continue at that position.

@@ -11,7 +11,7 @@ class DictionaryOptions(Flags):
 
     allow_other_dictionary: bool = option(
         False,
-        "allow a start from a model with another dictionary: as many entries as the dictionary of DATA, but other words or another order. "
+        "allow a start from a model whose dictionary has as many entries as that of DATA, but other words or another order. "
         "Without this flag, --finetune-from-model, --restore-file with --reset-optimizer, --start-encoder-from, --start-decoder-from and "
         "--mask-embeddings-from refuse such a model, because each word would start with the vector of another word. Use the flag if the "
         "vectors will be trained again",

@@ -30,8 +30,8 @@ class FreezeCacheOptions(FastOptions):
     )
     freeze_cache_dtype: str = option(
         "exact",
-        "how --freeze-cache stores fp32 outputs: exact, or bf16 or fp16: rounded, in half the memory. The first epoch already uses "
-        "the rounded outputs. Default: exact",
+        "number type in which --freeze-cache stores fp32 outputs. exact: unchanged. bf16, fp16: rounded, which halves the memory; the "
+        "first epoch already uses the rounded outputs. Default: exact",
         "TYPE",
         choices=tuple(DTYPES),
         needs=("freeze_cache",),

@@ -58,8 +58,8 @@ class FrozenLayerOptions(ComponentOptions):
     )
     reservoir_placement: str = option(
         "alternate",
-        "positions of the reservoirs of --reservoir-count: alternate (every second layer, around the middle, as in the paper; 7 layers "
-        "with 2 reservoirs are LLFLFLL), or one block at the bottom, middle or top. Default: alternate",
+        "positions of the reservoirs of --reservoir-count. alternate: every second layer in the middle of the stack, as in the paper "
+        "(LLFLFLL for 7 layers with 2 reservoirs). bottom, middle, top: one block there. Default: alternate",
         "PLACE",
     )
     reservoir_norm: str = option(

@@ -1,3 +1,3 @@
-"""All architectures of fairseq with frozen components."""
+"""Variants of all architectures of fairseq in which components can be frozen."""
 
 from . import architectures  # noqa: F401

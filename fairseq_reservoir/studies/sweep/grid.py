@@ -173,7 +173,7 @@ class _Grid(GridFile):
         """Return the axis that ``choose`` names; None without ``choose``, where every seed runs all values."""
         if "choose" not in self.found:
             if "beyond" in self.found:
-                raise self.error("beyond", "needs the key choose, which names the axis")
+                raise self.error("beyond", "has no effect without the key 'choose'; add choose: AXIS")
             return None
         name = self.found["choose"]
         if self.command[0] != "fairseq-train":
