@@ -1,11 +1,11 @@
 # Shared settings and functions of the recipes. Source it with the name that begins their errors: . common.sh NAME
 # All recipes have these settings:
 #   DRY_RUN=1       print the commands without running them
-#   GPUS=N          train on the first N GPUs, 0 for the CPU (default: all). A recipe that names the GPUs of an update
-#                   accumulates batches on fewer GPUs and prints a note if an update has more tokens; in all other recipes N
-#                   GPUs use N times the tokens of one
+#   GPUS=N          train on the first N GPUs, 0 for the CPU (default: all). Some recipes state the GPUs whose tokens an update
+#                   has. They accumulate batches on fewer GPUs, and print a note if an update has more tokens. In all other
+#                   recipes, an update on N GPUs has N times as many tokens as on one
 #   MINI=1          a run of ten updates on numbers written as words, to test the recipe; writes into runs/mini/NAME
-# It sets `root`, the repository, `dry`, not empty with DRY_RUN, and `device`, the last flags of each fairseq-train.
+# It sets `root` (the repository), `dry` (not empty with DRY_RUN) and `device` (the last flags of each fairseq-train).
 set -euo pipefail
 recipe=$1 dry=${DRY_RUN:-} device=()
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -26,7 +26,7 @@ done
 case ${GPUS:-} in
     "") ;;
     0) device=(--cpu) ;;
-    *[!0-9]*) die "GPUS='$GPUS': a number of GPUs, or 0 for the CPU" ;;
+    *[!0-9]*) die "GPUS='$GPUS': must be a number of GPUs, or 0 for the CPU" ;;
     *)
         all=${CUDA_VISIBLE_DEVICES:-$(seq -s , 0 $((GPUS - 1)))}
         CUDA_VISIBLE_DEVICES=$(cut -d , -f "1-$GPUS" <<<"$all")
@@ -51,11 +51,11 @@ as_many_as() {
     [[ $gpus != 0 ]] || gpus=1
     batches=$((($1 + gpus - 1) / gpus))
     [[ -n ${MINI:-} || $((batches * gpus)) == "$1" ]] ||
-        echo "$recipe: note: GPUs: $gpus; an update sees $((batches * gpus)) batches in place of $1" >&2
+        echo "$recipe: note: GPUs: $gpus; an update has $((batches * gpus)) batches instead of $1" >&2
     echo "$batches"
 }
 
-# preset FAMILY SIZE: the architecture's name; with MINI=1 its smallest
+# preset FAMILY SIZE: the architecture's name; with MINI=1, the smallest one of the family
 preset() { echo "$1_${MINI:+tiny_}$2" | sed 's/_tiny_.*/_tiny/'; }
 
 if [[ -n ${MINI:-} ]]; then
@@ -77,7 +77,7 @@ fit() {
 there() {
     local file
     [[ -z $dry || -z ${MINI:-} ]] || return 0  # the corpus of numbers, which a dry run does not write
-    for file in "$@"; do [[ -f $file.gz || -f $file ]] || die "DATA=$data: $file does not exist, nor $file.gz"; done
+    for file in "$@"; do [[ -f $file.gz || -f $file ]] || die "DATA=$data: neither $file nor $file.gz exists"; done
 }
 
 # copy FILE COPY: copies FILE, or unpacks FILE.gz

@@ -3,7 +3,7 @@
 # knowledge distillation", who found that small models learn more from them). Validation and test stay as they are.
 #   TEACHER=CHECKPOINT BIN=FOLDER OUT=FOLDER bash distil.sh [FLAGS-OF-FAIRSEQ-GENERATE...]
 # You can interrupt it and run it again: finished steps are kept.
-#   TEACHER=FILE    a checkpoint of fairseq-train, of any model of translation
+#   TEACHER=FILE    a checkpoint of fairseq-train, of any translation model
 #   BIN=FOLDER      its training corpus, made by fairseq-preprocess
 #   OUT=FOLDER      the new corpus, with the same dictionaries
 #   DRY_RUN, GPUS   see common.sh; one GPU translates

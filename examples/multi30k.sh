@@ -5,7 +5,7 @@
 #   NAME=FOLDER     the run's folder below RUNS
 #   DATA=FOLDER     raw text: train, val and test_2016_flickr, each .en and .de, plain or .gz
 #   SEED=1          random seed
-#   RUNS=FOLDER     where everything goes, instead of runs/multi30k
+#   RUNS=FOLDER     output folder (default: runs/multi30k)
 #   DRY_RUN, GPUS, MINI   see common.sh; the results in README files use one processor, as with GPUS=0 or 1
 # The recipes of the studies next to this file call it.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -4,8 +4,8 @@
 #   CORPUS=homeassistant | libreoffice | PATH_PREFIX (your PATH_PREFIX.en and PATH_PREFIX.de)
 #   SRC=en TGT=de   languages
 #   PLAN=LFLFL      one letter for each encoder layer: L is trained, F and T are frozen reservoirs
-#   MAX_UPDATE=...  SEED=1   length and random seed of the training
-#   WORK=FOLDER     where everything goes, instead of runs/quickstart/...
+#   MAX_UPDATE=...  SEED=1   number of updates and random seed of the training
+#   WORK=FOLDER     output folder (default: runs/quickstart/...)
 #   MINI=1          a test run of about a minute
 set -euo pipefail
 corpus=${CORPUS:-homeassistant} src=${SRC:-en} tgt=${TGT:-de}
@@ -84,7 +84,7 @@ logged() {
         "$@"
     } | tee -a "$log" | progress || status=$?
     [[ $status != 0 ]] || return 0
-    # With status 2 a command has printed one line with the mistake; these two printed it to their log only.
+    # Status 2 means that a command has printed its error in one line. These two commands printed it only to their log.
     [[ $status == 2 && $1 != fairseq-preprocess && $1 != fairseq-generate ]] || say "$1 stopped ($(tail -n 1 "$log")); all of its output: $log; run again to continue" >&2
     exit "$status"
 }

@@ -1,16 +1,15 @@
-# Finished steps of a recipe. Source this file and set `root`, the repository, and `dry`, not empty to print the commands without
-# running them. The recipe defines the functions `say` and `die`.
+# Functions that run the steps of a recipe and keep finished ones. Source this file and set `root` (the repository) and `dry` (not
+# empty: print the commands without running them). The recipe defines the functions `say` and `die`.
 #   folder FOLDER COMMAND...    COMMAND writes into FOLDER
 #   written FILE COMMAND...     COMMAND prints FILE
-#   shown FILE COMMAND...       the same with its errors, also on the terminal
-#   trained FOLDER COMMAND...   COMMAND, a fairseq-train, leaves its checkpoints in FOLDER
-# A step's FILE or FOLDER is made as NAME.part and renamed once it is complete. It is kept until the command changes, or a file named by
-# the command, or the step that made such a file or folder. Their paths do not matter.
-# Training resumes from its last checkpoint. `trained` resumes in FOLDER, also for longer, as with a larger --max-update, and on another
-# machine: GPUs, --update-freq, and the intervals of saving and logging may differ. Other flags or data make another training, which is
-# refused once FOLDER has a checkpoint.
+#   shown FILE COMMAND...       COMMAND prints FILE, with its errors; the output is also shown on the terminal
+#   trained FOLDER COMMAND...   COMMAND is a fairseq-train and saves its checkpoints in FOLDER
+# A step writes NAME.part and renames it when it is complete. The step runs again if its command has changed, or a file that the command
+# names, or the step that made such a file or folder. Their paths do not matter.
+# `trained` resumes from the last checkpoint in FOLDER, also on another machine and with a larger --max-update. GPUs, --update-freq, and
+# the intervals of saving and logging may differ. Other flags or data are refused if FOLDER already has a checkpoint.
 
-# Beside another busy process, spinning threads slow a training down several times; sleeping threads do not.
+# If another process is busy, spinning threads make a training several times slower. Sleeping threads do not.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY-passive}
 
 # run COMMAND...
@@ -87,7 +86,7 @@ trained() {
     [[ -n $dry ]] || echo "$key" >"$out/key"
 }
 
-# Flags of fairseq-train that do not change a training: flags without a value, flags of the machine, of saving and logging, of its length.
+# Flags of fairseq-train that do not change a training: flags without a value, then flags of the machine, of saving and logging, and of length.
 bare=" --cpu --no-progress-bar --no-epoch-checkpoints --no-last-checkpoints "
 places="$bare --distributed-world-size --update-freq --num-workers --ddp-backend --threads --log-format --log-interval --log-file
  --tensorboard-logdir --wandb-project --aim-repo --aim-run-hash --save-interval --save-interval-updates --keep-interval-updates

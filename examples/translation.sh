@@ -35,8 +35,8 @@ prepared() {
 
 # translation BIN FOLDER REFERENCE FLAGS-OF-FAIRSEQ-TRAIN...: trains, translates and scores a model.
 # FOLDER keeps train.log, checkpoints, generate.log, hypotheses and bleu.json.
-# REFERENCE is a file of raw text; "" takes the test set of BIN, rebuilt by Moses' detokenizer. That sacreBLEU is not
-# comparable with published sacreBLEU, because the text is not raw, and lower-cased for IWSLT14.
+# REFERENCE is a file of raw text. "" means the test set of BIN, rebuilt by Moses' detokenizer. Such scores are not comparable
+# with published sacreBLEU, because that text is not raw, and lower-cased for IWSLT14.
 # The array `decode` holds flags of fairseq-generate.
 translation() {
     local bin=$1 out=$2 reference=$3

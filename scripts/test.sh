@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up .venv if needed, checks style and types, and runs the tests offline. --all includes slow tests. Other arguments are passed to
-# pytest, and then only the tests run. --gpu must be the first argument: it runs tests/gpu with the active python3, which needs pytest,
-# and installs nothing. VENV=.venv-NAME is as for scripts/setup.sh.
+# pytest, and then only the tests run. --gpu must be the first argument. It runs tests/gpu with the active python3, which must have pytest,
+# and installs nothing. VENV=.venv-NAME works as in scripts/setup.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [[ ${1-} == --gpu ]]; then

@@ -10,7 +10,7 @@ kind=${KIND:-synthetic} plan=${PLAN:-LTLTL}
 case $kind in
     none) skip=() ;;
     synthetic | reinforce | identity) skip=(--backskip "$kind") ;;
-    *) echo "backskip: KIND='$kind': none, synthetic, reinforce or identity" >&2; exit 2 ;;
+    *) echo "backskip: KIND='$kind': choose none, synthetic, reinforce or identity" >&2; exit 2 ;;
 esac
 NAME=backskip-$kind-$plan PLAN=$plan exec bash "$(dirname "${BASH_SOURCE[0]}")/../reservoir_transformers/multi30k.sh" \
     ${skip[@]+"${skip[@]}"} "$@"

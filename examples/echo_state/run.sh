@@ -3,7 +3,7 @@
 #   BIN=FOLDER      made by scripts/prepare_iwslt14.sh
 #   DEPTHS="6 8 10 12"   layers of the encoder
 #   KINDS="L T F drop"   see ../reservoir_transformers/iwslt14.sh
-#   FROZEN=2        random layers in each
+#   FROZEN=2        random layers in each encoder
 #   SEEDS="1 2 3"   random seeds
 #   RUNS=FOLDER     output folder (default: runs/iwslt14); the report is in RUNS/report
 #   DRY_RUN, GPUS, MINI   see ../common.sh

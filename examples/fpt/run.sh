@@ -7,10 +7,10 @@
 #   ARM=NAME        trained, trained-pretrained, frozen-pretrained or frozen-random; README.md explains them
 #   RATES="1e-3 4e-3 1.6e-2"   learning rates to try
 #   UPDATES=1000    updates of a fine-tuning
-#   PRETRAIN_UPDATES=2000      of pretraining
+#   PRETRAIN_UPDATES=2000      updates of the pretraining
 #   SIZE=tiny       or study, base, ...: the preset of reservoir_transformer_lm
 #   SEED=1          random seed
-#   RUNS=FOLDER     where everything goes, instead of runs/fpt
+#   RUNS=FOLDER     output folder (default: runs/fpt)
 #   DRY_RUN, GPUS, MINI   see ../common.sh
 # Arguments go to every fairseq-train.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

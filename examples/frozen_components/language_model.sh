@@ -4,7 +4,7 @@
 #   DATA=FOLDER     train.txt, valid.txt and test.txt, plain or .gz
 #   ARM=2           a row of the paper's table; README.md explains them
 #   SEED=1          random seed
-#   RUNS=FOLDER     where everything goes, instead of runs/frozen_components_lm
+#   RUNS=FOLDER     output folder (default: runs/frozen_components_lm)
 #   DRY_RUN, GPUS, MINI   see ../common.sh
 # Arguments go to fairseq-train, as in: ARM=2 bash language_model.sh --max-update 20
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

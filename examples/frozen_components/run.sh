@@ -3,9 +3,9 @@
 #   ARM=2           a row of the paper's table; README.md explains them
 #   FFN=512         width of the feed-forward blocks; the paper's second table uses the model's width, 128
 #   UPDATES=700     updates, over which the learning rate falls to 0
-# or at the paper's size, with data of scripts/prepare_wmt18_tr_en.sh and widths of 4096 and 1024:
-#   BIN=FOLDER      that folder; SEED=1, RUNS=runs/frozen_components. sacreBLEU then uses references rebuilt by Moses'
-#                   detokenizer, so it is not comparable with published sacreBLEU
+# At the paper's size, with widths of 4096 and 1024:
+#   BIN=FOLDER      made by scripts/prepare_wmt18_tr_en.sh; SEED=1, RUNS=runs/frozen_components. sacreBLEU then uses references
+#                   rebuilt by Moses' detokenizer: not comparable with published sacreBLEU
 # Arguments go to fairseq-train, as in: ARM=2 bash run.sh --max-update 20
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" frozen_components

@@ -14,6 +14,6 @@ case $1 in
     *) echo "language_models: ARM='$1': name one of the arms in $(dirname "${BASH_SOURCE[0]}")/README.md" >&2; exit 2 ;;
 esac
 if [[ $2 == characters && $1 == M ]]; then
-    echo "language_models: ARM=M: its Fourier transform mixes each character with all later ones; take S" >&2
+    echo "language_models: ARM=M: its Fourier transform mixes each character with all later ones; use S" >&2
     exit 2
 fi

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Trains a small language model on a text and prints bits and perplexity per character or masked piece of another.
 # You can interrupt it and run it again: finished steps are kept, and training resumes after the last 200 updates it finished.
-#   MODEL=characters   a character language model, or `masked`, a masked language model of pieces
+#   MODEL=characters   a character language model; masked: a masked language model of pieces
 #   ARM=dense       which parts are random or replaced; README.md explains them
-#   DATA=FOLDER     train.txt, valid.txt and test.txt, plain or .gz, or with a name in front, as in novel.train.txt
+#   DATA=FOLDER     train.txt, valid.txt and test.txt, plain or .gz, also with a prefix, as in novel.train.txt
 #   UPDATES=N       updates, over which the learning rate falls to 0; README.md has the defaults
 #   SEED=1          random seed
-#   RUNS=FOLDER     where everything goes, instead of runs/language_models
+#   RUNS=FOLDER     output folder (default: runs/language_models)
 #   DRY_RUN, GPUS, MINI   see ../common.sh
 # Arguments go to fairseq-train, as in: MODEL=characters ARM=T bash run.sh --lr 1e-3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -28,7 +28,7 @@ case $model in
         train=(--task masked_lm --criterion masked_lm --arch reservoir_roberta_study --reservoir-encoder "$plan"
             --tokens-per-sample 32 --sample-break-mode none)
         score=(fairseq-validate --task masked_lm --criterion masked_lm --valid-subset test --log-format json) ;;
-    *) die "MODEL='$model': characters or masked" ;;
+    *) die "MODEL='$model': choose characters or masked" ;;
 esac
 pieces=$runs/$model bin=$runs/bin-$model out=$runs/$model-$arm-$updates-$seed
 

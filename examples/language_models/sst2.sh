@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SST-2 with a masked language model of run.sh: fine-tunes it and prints its accuracy and the majority's share.
 #   ARM, SEED, RUNS   as given to run.sh
-#   UPDATES=N       those of the masked language model; 0: an untrained model, as a control
+#   UPDATES=N       updates of the masked language model, as given to run.sh; 0: an untrained model, as a control
 #   DATA=FOLDER     train.tsv and dev.tsv; see ../one_layer_supermask/sst2.sh
 #   FINETUNE=200    updates on SST-2, over which the learning rate falls to 0
 #   DRY_RUN, GPUS, MINI   see ../common.sh
@@ -12,7 +12,7 @@ runs=${RUNS:-runs/${MINI:+mini/}language_models} arm=${ARM:-} updates=${UPDATES:
 . "$here/arms.sh" "$arm" masked
 [[ -z ${MINI:-} ]] || { RUNS=$runs MODEL=masked UPDATES=$updates bash "$here/run.sh"; DATA=${DATA:-$runs/numbers}; export DATA; }
 [[ -f $runs/masked/joint.model || -n ${DRY_RUN:-} ]] ||
-    { echo "language_models: $runs/masked/joint.model: MODEL=masked bash run.sh makes it" >&2; exit 2; }
+    { echo "language_models: $runs/masked/joint.model does not exist; make it with MODEL=masked bash run.sh" >&2; exit 2; }
 start=()
 [[ $updates == 0 ]] || start=(--finetune-from-model "$runs/masked-$arm-$updates-${SEED:-1}/checkpoint_last.pt")
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # QQP or MNLI with masks on one random layer; the embeddings can be those of a trained RoBERTa. Prints the accuracy on the valid set.
 #   GLUE=FOLDER     the task, made by scripts/prepare_glue.sh, as data-bin/glue/QQP
-#   CLASSES=2       its classes: 2, or 3 for MNLI
+#   CLASSES=2       number of classes: 2, or 3 for MNLI
 #   FROM=FILE       checkpoint of a trained RoBERTa for masked embeddings; default: random embeddings
 #   SIZE=base       or large
 #   KEEP=0.7        share of the weights that masks keep
 #   FINETUNE=100000 updates
 #   SEED=1          random seed
-#   RUNS=FOLDER     where everything goes, instead of runs/glue-masks
-#   DRY_RUN, GPUS, MINI   see ../common.sh; an update has at least the tokens of one GPU
+#   RUNS=FOLDER     output folder (default: runs/glue-masks)
+#   DRY_RUN, GPUS, MINI   see ../common.sh; an update has at least as many tokens as on one GPU
 # Arguments go to fairseq-train.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" glue

@@ -13,7 +13,7 @@
 #   LR=2e-3         highest learning rate; other defaults with ARM=paper and in wide models
 #   UPDATES=1400    updates, over which the learning rate falls to 0
 #   DROPOUT=0.1     dropout
-#   NAME=...        the run's folder, to which -SEED is added; needed with flags of your own; by default made of the settings above
+#   NAME=...        the run's folder, to which -SEED is added (default: made from the settings above); set it if you add flags
 # Arguments go to fairseq-train, as in: NAME=gelu bash multi30k.sh --activation-fn gelu
 set -euo pipefail
 arm=${ARM:-coats} size=${SIZE:-study} updates=${UPDATES:-1400} dropout=${DROPOUT:-0.1} norm=${NORM:-after}
@@ -24,7 +24,7 @@ case $size in
     wide) sizes=(256 1024 3 2) rate=1e-3 ;;
     deep) sizes=(128 512 6 4) rate=2e-3 ;;
     house) sizes=(256 1024 4 2) rate=8e-4 ;;
-    *) die "SIZE='$size': study, wide, deep or house" ;;
+    *) die "SIZE='$size': choose study, wide, deep or house" ;;
 esac
 masks=()
 case $arm in
@@ -35,7 +35,7 @@ case $arm in
     coats)
         nested=$(python3 -c "print(*(round(${keep:-0.8} * part, 4) for part in (0.625, 0.3125, 0.125)), sep=',')")
         masks=(--mask-kind signed --mask-keep-ratio "${keep:-0.8}" --mask-coats "$nested") ;;
-    *) die "ARM='$arm': dense, paper, binary, signed or coats" ;;
+    *) die "ARM='$arm': choose dense, paper, binary, signed or coats" ;;
 esac
 if [[ $arm == dense ]]; then
     [[ -z $keep$init$vectors ]] || die "ARM=dense: KEEP, INIT and VECTORS are for masks"
@@ -50,7 +50,7 @@ fi
 case $norm in
     after) ;;
     before) model+=(--encoder-normalize-before --decoder-normalize-before) ;;
-    *) die "NORM='$norm': before or after" ;;
+    *) die "NORM='$norm': choose before or after" ;;
 esac
 name=$arm-$size-$updates-$dropout${keep:+-keep$keep}${init:+-$init}${vectors:+-vectors}${LR:+-$LR}
 [[ $norm == after ]] || name=$name-before

@@ -3,14 +3,14 @@
 #   TASK=iwslt14    or wmt14
 #   BIN=FOLDER      made by scripts/prepare_iwslt14.sh or scripts/prepare_wmt14.sh
 #   SIZE=base       iwslt14: base, wide, deep; wmt14: base, wider, deeper
-#   ARM=paper       paper: Kaiming uniform weights, plain LayerNorms; best: signed nested masks, trained LayerNorms; dense: all is trained
+#   ARM=paper       paper: Kaiming uniform weights, plain LayerNorms; best: signed nested masks, trained LayerNorms; dense: everything is trained
 #   KEEP=0.5        share of the weights that masks keep; 0.8 with ARM=best
 #   INIT=...        other random weights, as in xavier_uniform or paper_code: see --mask-init-weights
 #   LAYERS=layer    one random layer for all layers of a stack; none: one for each
 #   VECTORS=PREFIX  embeddings of a trained model, PREFIX.de and PREFIX.en: fairseq-reservoir dump-embeddings CHECKPOINT PREFIX
 #   SEED=1          random seed
-#   RUNS=FOLDER     where everything goes, instead of runs/TASK-masks
-#   DRY_RUN, GPUS, MINI   see ../common.sh; an update has at least the tokens of one GPU, with wmt14 of eight
+#   RUNS=FOLDER     output folder (default: runs/TASK-masks)
+#   DRY_RUN, GPUS, MINI   see ../common.sh; an update has at least as many tokens as on one GPU, with wmt14 as on eight
 #   sacreBLEU uses references rebuilt by Moses' detokenizer, with iwslt14 in lower case: not comparable with published sacreBLEU
 # Arguments go to fairseq-train, as in: KEEP=0.1 bash papers.sh --fp16
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -27,16 +27,16 @@ case $work in
         train=(--share-decoder-input-output-embed --lr 5e-4 --lr-scheduler inverse_sqrt --warmup-updates 4000 --dropout 0.3
             --weight-decay 1e-4 --clip-norm 0.5 --max-epoch 55 --eval-bleu
             --eval-bleu-args '{"beam": 5}' --best-checkpoint-metric bleu --maximize-best-checkpoint-metric)
-        case $size in base) sizes=iwslt_de_en ;; wide | deep) sizes=${size}_iwslt_de_en ;; *) die "SIZE='$size': base, wide or deep" ;; esac
+        case $size in base) sizes=iwslt_de_en ;; wide | deep) sizes=${size}_iwslt_de_en ;; *) die "SIZE='$size': choose base, wide or deep" ;; esac
         prepared de en prepare_iwslt14.sh
         train+=("${joined[@]}") ;;
     wmt14)
         source=en target=de gpus=8
         train=(--share-decoder-input-output-embed --lr 1e-3 --lr-scheduler inverse_sqrt --warmup-updates 4000 --warmup-init-lr 1e-7
             --dropout 0.2 --max-epoch 100)
-        case $size in base) sizes=wmt_en_de ;; wider | deeper) sizes=${size}_wmt_en_de ;; *) die "SIZE='$size': base, wider or deeper" ;; esac
+        case $size in base) sizes=wmt_en_de ;; wider | deeper) sizes=${size}_wmt_en_de ;; *) die "SIZE='$size': choose base, wider or deeper" ;; esac
         prepared en de prepare_wmt14.sh --joined-dictionary ;;
-    *) die "TASK='$work': iwslt14 or wmt14" ;;
+    *) die "TASK='$work': choose iwslt14 or wmt14" ;;
 esac
 arch=$(preset supermask_one_layer_transformer "$sizes")
 masks=(--mask-keep-ratio "$keep" --mask-share "$layers")
@@ -54,7 +54,7 @@ case $arm in
             *) arch=transformer_${sizes#*_} train+=(--encoder-layers 12 --decoder-layers 12) ;;
         esac
         [[ -z ${MINI:-} ]] || train+=(--encoder-layers 1 --decoder-layers 1) ;;
-    *) die "ARM='$arm': paper, best or dense" ;;
+    *) die "ARM='$arm': choose paper, best or dense" ;;
 esac
 if [[ -n $vectors ]]; then
     for language in $source $target; do [[ -n $dry || -f $vectors.$language ]] || die "VECTORS=$vectors: $vectors.$language does not exist"; done

@@ -2,13 +2,13 @@
 # SST-2 from scratch with a RoBERTa: trains a sentiment classifier and prints its accuracy and the majority's share.
 # You can interrupt it and run it again: finished steps are kept, and training resumes after its last epoch.
 #   DATA=FOLDER     train.tsv and dev.tsv, plain or .gz: a heading, then sentence<TAB>label
-#   SPLIT=given     sentences splits both again by sentence (see sst2_sentences.py), if dev was split off by phrase
+#   SPLIT=given     sentences: split both files again by sentence, if dev was split off by phrase (see sst2_sentences.py)
 #   ARCH=supermask_one_layer_roberta_study   or reservoir_roberta_study, fairseq's roberta, ...
 #   NAME=$ARCH      the run's folder below RUNS
 #   SEED=1          random seed
-#   PIECES=FILE     SentencePiece model in place of 6000 newly learned pieces, for a model pretrained on its pieces
+#   PIECES=FILE     SentencePiece model of a pretrained model (default: learn 6000 new pieces)
 #   DICT=FILE       its dictionary, dict.txt of the data-bin folder; with PIECES
-#   RUNS=FOLDER     where everything goes, instead of runs/sst2
+#   RUNS=FOLDER     output folder (default: runs/sst2)
 #   DRY_RUN, GPUS, MINI   see ../common.sh
 # Arguments go to fairseq-train, as in: NAME=trained bash sst2.sh --mask-embeddings trained
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

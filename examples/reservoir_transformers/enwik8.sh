@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # A language model of the bytes of enwik8 with reservoirs; prints the bits per byte of the test text ("loss (base 2)").
 #   BIN=FOLDER      made by scripts/prepare_enwik8.sh
-#   KIND=F          L: all layers are trained; T or F: FROZEN of them are reservoirs; drop: LayerDrop skips as many
+#   KIND=F          L: all layers are trained; T or F: kind of the FROZEN reservoirs; drop: LayerDrop skips FROZEN layers on average
 #   DEPTH=12        layers, including reservoirs
-#   FROZEN=4        reservoirs
+#   FROZEN=4        number of reservoirs
 #   SEED=1          random seed
-#   RUNS=FOLDER     where everything goes, instead of runs/enwik8
-#   DRY_RUN, GPUS, MINI   see ../common.sh; an update has at least the tokens of eight GPUs
+#   RUNS=FOLDER     output folder (default: runs/enwik8)
+#   DRY_RUN, GPUS, MINI   see ../common.sh; an update has at least as many tokens as on eight GPUs
 # Arguments go to fairseq-train. You can interrupt it and run it again: finished steps are kept, and training resumes.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" enwik8

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # IWSLT14 German-English with one depth and kind of reservoirs; ../translation.sh lists the files of a run.
 #   BIN=FOLDER      made by scripts/prepare_iwslt14.sh
-#   KIND=F          L: all layers are trained; T or F: FROZEN of the encoder's are reservoirs; drop: LayerDrop skips as many
+#   KIND=F          L: all layers are trained; T or F: kind of the encoder's FROZEN reservoirs; drop: LayerDrop skips FROZEN layers on average
 #   DEPTH=8         layers of the encoder, including reservoirs; the decoder has two
-#   FROZEN=2        reservoirs
+#   FROZEN=2        number of reservoirs
 #   SEED=1          random seed
-#   RUNS=FOLDER     where everything goes, instead of runs/iwslt14
+#   RUNS=FOLDER     output folder (default: runs/iwslt14)
 #   DRY_RUN, GPUS, MINI   see ../common.sh; the paper trained on one GPU; more GPUs give more tokens per update
-#   sacreBLEU uses lower-case references rebuilt by Moses' detokenizer, and not comparable with published sacreBLEU
+#   sacreBLEU uses lower-case references rebuilt by Moses' detokenizer: not comparable with published sacreBLEU
 # Arguments go to fairseq-train, as in: KIND=T bash iwslt14.sh --fp16
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" iwslt14

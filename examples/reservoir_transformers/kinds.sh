@@ -7,5 +7,5 @@ case $kind in
     T) model+=(--reservoir-type transformer "$count" "$frozen") ;;
     F) model+=(--reservoir-type ffn "$count" "$frozen") ;;
     drop) model+=("--$stack-layerdrop" "$(python -c "print(round($frozen / $depth, 4))")") ;;
-    *) die "KIND='$kind': L, T, F or drop" ;;
+    *) die "KIND='$kind': choose L, T, F or drop" ;;
 esac

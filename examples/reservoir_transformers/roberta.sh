@@ -2,16 +2,16 @@
 # A RoBERTa with reservoirs, pretrained on a text and fine-tuned on a task of GLUE; prints the accuracy on the task's valid set.
 #   BIN=FOLDER      the text, made by fairseq-preprocess --only-source
 #   GLUE=FOLDER     a task, made by scripts/prepare_glue.sh with the text's own units and dictionary (--codes, --dict)
-#   CLASSES=2       its classes: 2, or 3 for MNLI
-#   KIND=F          L: all layers are trained; T or F: FROZEN of them are reservoirs; drop: LayerDrop skips as many
+#   CLASSES=2       number of classes: 2, or 3 for MNLI
+#   KIND=F          L: all layers are trained; T or F: kind of the FROZEN reservoirs; drop: LayerDrop skips FROZEN layers on average
 #   DEPTH=12        layers, including reservoirs
-#   FROZEN=4        reservoirs
-#   UPDATES=125000  of pretraining
+#   FROZEN=4        number of reservoirs
+#   UPDATES=125000  updates of pretraining
 #   FINETUNE=20000  updates of fine-tuning
 #   SEED=1          random seed
-#   RUNS=FOLDER     where everything goes, instead of runs/roberta
-#   DRY_RUN, GPUS, MINI   see ../common.sh; an update has at least the tokens of 32 GPUs, in fine-tuning of one
-# Arguments go to both trainings, as in: KIND=T bash roberta.sh --fp16; the pretraining, which all tasks share, needs the same ones.
+#   RUNS=FOLDER     output folder (default: runs/roberta)
+#   DRY_RUN, GPUS, MINI   see ../common.sh; an update has at least as many tokens as on 32 GPUs, in fine-tuning as on one
+# Arguments go to both trainings, as in: KIND=T bash roberta.sh --fp16. All tasks share the pretraining, so give the same arguments for each.
 # You can interrupt it and run it again: finished steps are kept.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" roberta

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # WMT English-German with a deep encoder, one decoder layer, and reservoirs; ../translation.sh lists the files of a run.
 #   BIN=FOLDER      made by scripts/prepare_wmt14.sh; the paper used WMT16, prepared differently: see README.md
-#   KIND=F          L: all layers are trained; T or F: FROZEN of the encoder's are reservoirs; drop: LayerDrop skips as many
+#   KIND=F          L: all layers are trained; T or F: kind of the encoder's FROZEN reservoirs; drop: LayerDrop skips FROZEN layers on average
 #   DEPTH=12        layers of the encoder, including reservoirs: the paper has 12, 16, 24, 32
-#   FROZEN=4        reservoirs
+#   FROZEN=4        number of reservoirs
 #   SEED=1          random seed
-#   RUNS=FOLDER     where everything goes, instead of runs/wmt14
-#   DRY_RUN, GPUS, MINI   see ../common.sh; an update has at least the tokens of eight GPUs
-#   sacreBLEU uses references rebuilt by Moses' detokenizer, and not comparable with published sacreBLEU
+#   RUNS=FOLDER     output folder (default: runs/wmt14)
+#   DRY_RUN, GPUS, MINI   see ../common.sh; an update has at least as many tokens as on eight GPUs
+#   sacreBLEU uses references rebuilt by Moses' detokenizer: not comparable with published sacreBLEU
 # Arguments go to fairseq-train, as in: KIND=T bash wmt14.sh --fp16
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" wmt14

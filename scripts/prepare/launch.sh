@@ -2,7 +2,7 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 [[ ! -x $root/.venv/bin/fairseq-preprocess ]] || PATH="$root/.venv/bin:$PATH"
 if ! command -v fairseq-preprocess >/dev/null; then
-    echo "prepare_$1: fairseq-preprocess is not found: bash scripts/setup.sh first" >&2
+    echo "prepare_$1: fairseq-preprocess was not found: run bash scripts/setup.sh first" >&2
     exit 2
 fi
 export PYTHONPATH="$root/scripts${PYTHONPATH:+:$PYTHONPATH}" PYTHONWARNINGS=ignore

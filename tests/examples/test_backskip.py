@@ -22,7 +22,10 @@ def test_arms(kind, warmup, data):
 
 def test_an_unknown_kind_is_named(data):
     ended = bash(RUN, KIND="guess", DATA=str(data), DRY_RUN="1")
-    assert ended.returncode == 2 and ended.stderr == "backskip: KIND='guess': none, synthetic, reinforce or identity\n"
+    assert (
+        ended.returncode == 2
+        and ended.stderr == "backskip: KIND='guess': choose none, synthetic, reinforce or identity\n"
+    )
 
 
 def test_the_table_of_cosines():

@@ -104,7 +104,7 @@ WRONG = {
     ),
     "a task": ({"TASK": "mnist"}, "TASK='mnist': name one of memory, xor, listops, sst2"),
     "no data": ({"DATA": ""}, "DATA is not set"),
-    "no such data": ({"DATA": "nowhere"}, "DATA=nowhere: nowhere/train.txt does not exist, nor nowhere/train.txt.gz"),
+    "no such data": ({"DATA": "nowhere"}, "DATA=nowhere: neither nowhere/train.txt nor nowhere/train.txt.gz exists"),
     "no sst2": ({"TASK": "sst2", "SST2": ""}, "SST2 is not set"),
 }
 

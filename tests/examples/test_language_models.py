@@ -106,10 +106,13 @@ def test_fine_tuning_begins_with_the_masked_model_of_its_arm(arm, updates, data)
 @pytest.mark.parametrize(
     "environment, message",
     [
-        ({"MODEL": "words", "ARM": "T"}, "MODEL='words': characters or masked"),
+        ({"MODEL": "words", "ARM": "T"}, "MODEL='words': choose characters or masked"),
         ({"MODEL": "masked", "ARM": "G"}, "ARM='G': name one of the arms in"),
         ({"MODEL": "masked", "ARM": "T", "DATA": ""}, "DATA is not set"),
-        ({"MODEL": "masked", "ARM": "T", "DATA": "nowhere"}, "nowhere/train.txt does not exist"),
+        (
+            {"MODEL": "masked", "ARM": "T", "DATA": "nowhere"},
+            "neither nowhere/train.txt nor nowhere/train.txt.gz exists",
+        ),
     ],
 )
 def test_mistakes_are_named(environment, message, data):
@@ -121,7 +124,10 @@ def test_mistakes_are_named(environment, message, data):
 
 def test_fine_tuning_names_a_missing_model(data):
     ended = bash(FOLDER / "sst2.sh", ARM="T", DATA=str(data), RUNS=str(data.parent / "runs"))
-    assert ended.returncode == 2 and "runs/masked/joint.model: MODEL=masked bash run.sh makes it" in ended.stderr
+    assert (
+        ended.returncode == 2
+        and "runs/masked/joint.model does not exist; make it with MODEL=masked bash run.sh" in ended.stderr
+    )
 
 
 def test_text_is_spelled(tmp_path):

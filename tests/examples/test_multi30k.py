@@ -84,7 +84,11 @@ def test_dry_run_prints_commands_that_fairseq_understands(plan, data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change, message", [({"DATA": ""}, "DATA is not set"), ({"DATA": "nowhere"}, "nowhere/train.en does not")]
+    "change, message",
+    [
+        ({"DATA": ""}, "DATA is not set"),
+        ({"DATA": "nowhere"}, "neither nowhere/train.en nor nowhere/train.en.gz exists"),
+    ],
 )
 def test_missing_data_is_named(change, message, tmp_path):
     ended = bash(RESERVOIR, RUNS=str(tmp_path / "runs"), DRY_RUN="1", **change)

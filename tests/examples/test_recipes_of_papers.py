@@ -81,8 +81,8 @@ def test_gpus_left_out_are_all_there_are(gpus, visible, batches, machine, tmp_pa
     "recipe, gpus, said",
     [
         ("wmt14", "2", ""),
-        ("wmt14", "3", "GPUs: 3; an update sees 9 batches in place of 8"),
-        ("iwslt14", "4", "GPUs: 4; an update sees 4 batches in place of 1"),
+        ("wmt14", "3", "GPUs: 3; an update has 9 batches instead of 8"),
+        ("iwslt14", "4", "GPUs: 4; an update has 4 batches instead of 1"),
     ],
 )
 def test_more_tokens_on_other_gpus_are_reported(recipe, gpus, said, tmp_path):
@@ -92,7 +92,7 @@ def test_more_tokens_on_other_gpus_are_reported(recipe, gpus, said, tmp_path):
 
 def test_gpus_is_a_number(tmp_path):
     ended = bash(RESERVOIRS / "wmt14.sh", GPUS="all", DRY_RUN="1", BIN="data-bin")
-    assert (ended.returncode, ended.stderr) == (2, "wmt14: GPUS='all': a number of GPUs, or 0 for the CPU\n")
+    assert (ended.returncode, ended.stderr) == (2, "wmt14: GPUS='all': must be a number of GPUs, or 0 for the CPU\n")
 
 
 def test_language_model_and_roberta(tmp_path):

@@ -84,7 +84,11 @@ def test_dry_run_prints_commands_that_fairseq_understands(data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change, message", [({"DATA": ""}, "DATA is not set"), ({"DATA": "nowhere"}, "nowhere/train.tsv does not exist")]
+    "change, message",
+    [
+        ({"DATA": ""}, "DATA is not set"),
+        ({"DATA": "nowhere"}, "neither nowhere/train.tsv nor nowhere/train.tsv.gz exists"),
+    ],
 )
 def test_missing_data_is_named(change, message, tmp_path):
     ended = sst2(RUNS=str(tmp_path / "runs"), DRY_RUN="1", **change)
