@@ -13,6 +13,7 @@ from fairseq_reservoir.speed.batched_products import OTHER, USUAL, other_product
 from fairseq_reservoir.speed.fast_attention import fast_attention
 from fairseq_reservoir.speed.matmul_precision import Measured, choose, measure, weights_of
 from tests.support.commands import RUN, load, train
+from tests.support.several_processes import in_processes, train_as
 
 WEIGHTS = Counter({(64, 48): 3, (32, 64): 1})
 SETTING = torch.get_float32_matmul_precision
@@ -224,3 +225,17 @@ def test_attention_computes_the_same_inside(options, weights):
         attention.zero_grad()
     for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a, b)
+
+
+def _choice_of(rank, folder, data):
+    ratio = 0.5 if rank == 0 else 0.9
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matmul_precision, "measure", lambda *_, timed: Measured(ratio, "measured"))
+        both = train_as(rank, 2, folder / "both", data, *TINY, "--fast", "--max-update", 1, "--no-save", begin=RUN)
+        ratio = 0.5 if rank == 0 else float("inf")
+        one = train_as(rank, 2, folder / "one", data, *TINY, "--fast", "--max-update", 1, "--no-save", begin=RUN)
+    return both.trainer.products, one.trainer.products
+
+
+def test_ranks_agree_and_one_that_cannot_decides(toy_data, tmp_path):
+    assert in_processes(2, _choice_of, tmp_path, toy_data) == [(OTHER, USUAL)] * 2
