@@ -139,7 +139,7 @@ def _refuse_others(given: str, stack: str, ours: dict[str, Tensor], theirs: dict
     for name, tensor in ours.items():
         if name not in theirs:
             raise InputError(
-                f"{given}: has no {name}, but the model's {stack} has; give the flags of the checkpoint's {stack}"
+                f"{given}: does not contain {name}, but the model's {stack} does; give the flags of the checkpoint's {stack}"
             )
         if theirs[name].shape != tensor.shape:
             cause = " (another dictionary or another width)" if "embed_tokens" in name else ""
@@ -149,7 +149,7 @@ def _refuse_others(given: str, stack: str, ours: dict[str, Tensor], theirs: dict
     for name in theirs:
         if name not in ours:
             raise InputError(
-                f"{given}: has {name}, but the model's {stack} has not; give the flags of the checkpoint's {stack}"
+                f"{given}: contains {name}, but the model's {stack} does not; give the flags of the checkpoint's {stack}"
             )
 
 

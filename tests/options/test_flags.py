@@ -15,7 +15,7 @@ class Options:
     kind: str = option("one", "a kind", "KIND", choices=("one", "two"))
     cache: Optional[str] = option(None, "a file", "FILE")
     size: int = option(8, "of the cache", "N", at_least=1, needs=("cache", "share"))
-    random: bool = option(False, "random", excludes={"cache": "which has an order; leave one of them out"})
+    random: bool = option(False, "random", excludes={"cache": "which has an order; remove one of them"})
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ class Options:
         ({"random": True}, []),
         (
             {"random": True, "cache": "a"},
-            ["--random: cannot be combined with --cache a, which has an order; leave one of them out"],
+            ["--random: cannot be combined with --cache a, which has an order; remove one of them"],
         ),
         ({"size": 0, "kind": "x"}, ["--kind 'x': choose from one, two", "--size 0: must be at least 1"]),
     ],

@@ -181,11 +181,11 @@ REFUSED = {
     ),
     "fewer layers": (
         "--arch frozen_transformer --encoder-layers 1 --start-encoder-from CHECKPOINT",
-        "has layers.1.self_attn.k_proj.weight, but the model's encoder has not; give the flags of the checkpoint's encoder",
+        "contains layers.1.self_attn.k_proj.weight, but the model's encoder does not; give the flags of the checkpoint's encoder",
     ),
     "more layers": (
         "--arch frozen_transformer --encoder-layers 3 --start-encoder-from CHECKPOINT",
-        "has no layers.2.self_attn.k_proj.weight, ",
+        "does not contain layers.2.self_attn.k_proj.weight, ",
     ),
     "another width": (
         "--arch frozen_transformer --encoder-ffn-embed-dim 32 --start-encoder-from CHECKPOINT",
