@@ -19,6 +19,7 @@ from ..speed.batched_products import OTHER, other_products
 from ..speed.fast_adam import use_fast_adam
 from ..speed.fast_half import use_lists
 from ..speed.graphs import start as graphs_start
+from ..speed.graphs.packed import PackedBatch
 from ..speed.host_values import HostValues
 from . import (
     backskip_updates as backskip_hooks,
@@ -150,8 +151,10 @@ class ReservoirTrainer(Trainer):
 
     def _prepare_sample(self, sample, is_dummy=False):
         """Copy a batch to the device. ``--cuda-graphs`` pads it before; ``--fast`` looks for padding in the CPU's copy, without a wait."""
-        if self.graphs and self.model.training and not is_dummy:
-            sample = self.graphs.prepare(sample, self.get_criterion())
+        if self.graphs and self.model.training:
+            sample = self.graphs.packed(sample)
+        if isinstance(sample, PackedBatch):
+            return sample.to(self.device).batch(), False
         prepared, is_dummy_batch = super()._prepare_sample(sample, is_dummy)
         if self.host_values and self.model.training and sample:
             known_padding.mark(prepared, sample)

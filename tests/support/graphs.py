@@ -17,7 +17,7 @@ def recording(device):
         if not read(FastOptions, trainer.cfg.model).cuda_graphs:
             return None
         assert start.unsupported_reason(trainer) is None
-        return start.use(trainer, masks, recorder.Rerun(), pinned=False)
+        return start.use(trainer, masks, recorder.Rerun())
 
     if device == "cuda":
         yield

@@ -1,13 +1,18 @@
 """Pad a batch to the shape of a bucket, on the host and before it is copied to the device."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-# The key of a padded batch under which its bucket is stored.
-BUCKET = "bucket"
+from .buckets import smallest
+from .packed import pack
+
+# Keys of a padded batch: its bucket, and its numbers of tokens before and after padding.
+BUCKET, TOKENS = "bucket", "tokens"
 # The key of a padded batch of a masked language model: its predicted positions (``masked_places``).
 MASKED = "masked"
 _KEYS = {"id", "nsentences", "ntokens", "net_input", "target"}
@@ -19,9 +24,12 @@ _PLACES = 64  # predicted positions of a batch are padded to a multiple of this 
 def shape_of(sample: Mapping[str, Any]) -> tuple[int, ...] | None:
     """(sentences, source length, target length) of a translation batch, (sentences, length) of a batch of a language model.
 
-    The result is None for a batch with other inputs, such as alignments or constraints.
+    The result is None for a batch with other inputs, such as alignments or constraints, and for tensors other than int64.
     """
     if not sample or not sample.keys() <= _KEYS or not sample["net_input"].keys() <= _INPUTS.keys():
+        return None
+    tensors = [value for value in (*sample.values(), *sample["net_input"].values()) if isinstance(value, Tensor)]
+    if any(tensor.dtype != torch.int64 or tensor.device.type != "cpu" for tensor in tensors):
         return None
     source, target = sample["net_input"]["src_tokens"], sample.get("target")
     if not torch.is_tensor(target) or target.dim() != 2 or len(target) != len(source):
@@ -31,7 +39,7 @@ def shape_of(sample: Mapping[str, Any]) -> tuple[int, ...] | None:
     return tuple(source.shape) if source.shape == target.shape else None
 
 
-def pad(sample: Mapping[str, Any], bucket: tuple[int, ...], padding: int, end: int, pinned: bool) -> dict[str, Any]:
+def pad(sample: Mapping[str, Any], bucket: tuple[int, ...], padding: int, end: int) -> dict[str, Any]:
     """Pad the tokens of a batch to a bucket. Numbers of tokens and sentences stay those of the batch.
 
     Source sentences are padded on the side where the batch has padding already. A row that is added has one end-of-sentence token as
@@ -42,7 +50,6 @@ def pad(sample: Mapping[str, Any], bucket: tuple[int, ...], padding: int, end: i
         sample: a batch on the host, of a shape that fits into the bucket (``shape_of``).
         bucket: (sentences, source length, target length), or (sentences, length).
         padding, end: indices of the padding and of the end-of-sentence token.
-        pinned: whether to put the result into pinned memory, from which it can be copied while the host goes on.
 
     Returns:
         A new batch with the entry ``BUCKET``. ``sample`` stays as it is.
@@ -50,21 +57,19 @@ def pad(sample: Mapping[str, Any], bucket: tuple[int, ...], padding: int, end: i
     rows, inputs = bucket[0], dict(sample["net_input"])
     source = inputs["src_tokens"]
     left = bool(source[:, 0].eq(padding).any())
-    inputs["src_tokens"] = _grown(source, (rows, bucket[1]), padding, end, left, pinned)
+    inputs["src_tokens"] = _grown(source, (rows, bucket[1]), padding, end, left)
     for name, fill in _INPUTS.items():
         if name in inputs and fill is not None:
-            inputs[name] = _grown(inputs[name], (rows,), fill, None, False, pinned)
+            inputs[name] = _grown(inputs[name], (rows,), fill, None, False)
     if "prev_output_tokens" in inputs:
-        inputs["prev_output_tokens"] = _grown(
-            inputs["prev_output_tokens"], (rows, bucket[2]), padding, end, False, pinned
-        )
-    target = _grown(sample["target"], (rows, bucket[-1]), padding, None, left and len(bucket) == 2, pinned)
+        inputs["prev_output_tokens"] = _grown(inputs["prev_output_tokens"], (rows, bucket[2]), padding, end, False)
+    target = _grown(sample["target"], (rows, bucket[-1]), padding, None, left and len(bucket) == 2)
     return {**sample, "net_input": inputs, "target": target, BUCKET: bucket}
 
 
-def _grown(x: Tensor, shape: tuple[int, ...], fill: int, end: int | None, left: bool, pinned: bool) -> Tensor:
+def _grown(x: Tensor, shape: tuple[int, ...], fill: int, end: int | None, left: bool) -> Tensor:
     """A tensor of ``shape`` with x in its first rows. New rows begin, or end with ``left``, with the token ``end``."""
-    grown = torch.full(shape, fill, dtype=x.dtype, pin_memory=pinned)
+    grown = torch.full(shape, fill, dtype=x.dtype)
     if x.dim() == 1:
         grown[: len(x)] = x
         return grown
@@ -75,14 +80,13 @@ def _grown(x: Tensor, shape: tuple[int, ...], fill: int, end: int | None, left: 
     return grown
 
 
-def masked_places(target: Tensor, padding: int, share: float, pinned: bool) -> dict[str, Any] | None:
+def masked_places(target: Tensor, padding: int, share: float) -> dict[str, Any] | None:
     """Positions of a masked language model's predicted tokens, as tensors whose size depends only on the shape of the batch.
 
     Args:
         target: (sentences, length), on the host. It is ``padding`` at tokens that are not predicted.
         padding: index of the padding token.
         share: expected share of predicted tokens, ``--mask-prob``.
-        pinned: as in ``pad``.
 
     Returns:
         ``index``: (places,), positions in the flattened batch. ``labels``: (places,), their targets. Unused places have position 0
@@ -92,8 +96,40 @@ def masked_places(target: Tensor, padding: int, share: float, pinned: bool) -> d
     found = target.flatten().ne(padding).nonzero().squeeze(1)
     if len(found) > places:
         return None
-    index = torch.zeros(places, dtype=torch.int64, pin_memory=pinned)
-    labels = torch.full((places,), padding, dtype=target.dtype, pin_memory=pinned)
+    index = torch.zeros(places, dtype=torch.int64)
+    labels = torch.full((places,), padding, dtype=target.dtype)
     index[: len(found)] = found
     labels[: len(found)] = target.flatten()[found]
     return {"index": index, "labels": labels, "count": len(found)}
+
+
+@dataclass
+class Padder:
+    """Pads batches to the cheapest bucket that holds them, and packs them.
+
+    Attributes:
+        buckets: (k, d), as ``buckets.choose`` returns them.
+        padding, end: indices of the padding and of the end-of-sentence token.
+        share: ``--mask-prob`` of a masked language model; None for other models.
+    """
+
+    buckets: np.ndarray[Any, Any]
+    padding: int
+    end: int
+    share: float | None = None
+
+    def __call__(self, sample: Any) -> Any:
+        """Return a ``PackedBatch``, or the batch itself if no bucket holds it."""
+        shape = shape_of(sample) if isinstance(sample, Mapping) else None
+        place = None if shape is None else smallest(self.buckets, shape)
+        if shape is None or place is None:
+            return sample
+        bucket = tuple(map(int, self.buckets[place]))
+        padded = pad(sample, bucket, self.padding, self.end)
+        if self.share is not None:
+            places = masked_places(padded["target"], self.padding, self.share)
+            if places is None:
+                return sample
+            padded[MASKED] = places
+        padded[TOKENS] = shape[0] * sum(shape[1:]), bucket[0] * sum(bucket[1:])
+        return pack(padded)

@@ -16,6 +16,8 @@ from ...options.layer_options import FrozenLayerOptions
 from ...options.reading import read
 from .. import freeze_cache
 from . import buckets, criteria
+from .packed import PackingCollater
+from .padding import Padder
 from .recorder import CudaRecorder
 from .steps import GraphedSteps
 
@@ -38,17 +40,14 @@ def start(trainer: Any, masks: Sequence[Any]) -> GraphedSteps | None:
     if reason:
         logger.info("--cuda-graphs: no effect: %s", reason)
         return None
-    return use(trainer, masks, CudaRecorder(trainer.device), pinned=True)
+    return use(trainer, masks, CudaRecorder(trainer.device))
 
 
-def use(trainer: Any, masks: Sequence[Any], recorder: Any, pinned: bool) -> GraphedSteps:
+def use(trainer: Any, masks: Sequence[Any], recorder: Any) -> GraphedSteps:
     """Replace the ``train_step`` of a trainer's task by one that records steps with ``recorder``."""
     task = trainer.task
     usual = type(task).train_step.__get__(task)
-    share = float(getattr(task.cfg, "mask_prob", 0.0) or 0.0) if criteria.is_masked(trainer.get_criterion()) else 0.0
-    steps = GraphedSteps(
-        recorder, usual, task.target_dictionary, pinned, masks, share, trainer.cfg.common.log_interval or 0
-    )
+    steps = GraphedSteps(recorder, usual, masks, trainer.cfg.common.log_interval or 0)
     task.train_step = steps.train_step
     return steps
 
@@ -91,19 +90,26 @@ def _reason_of_layers(model):
 
 
 def choose_buckets(trainer: Any, steps: GraphedSteps, iterator: Any) -> None:
-    """Choose the shapes to which the batches of an epoch are padded, and log them if they differ from those of the epoch before."""
-    dataset = trainer.task.dataset(trainer.cfg.dataset.train_subset)
+    """Choose the shapes to which the batches of an epoch are padded, and let the iterator's workers pad them.
+
+    The shapes depend on nothing but the batches of the epoch, so that a resumed run has the same ones. They are logged if they differ from
+    those of the epoch before.
+    """
+    task, before = trainer.task, steps.padder
+    if isinstance(iterator.collate_fn, PackingCollater):  # fairseq uses an iterator for several epochs
+        iterator.collate_fn = iterator.collate_fn.collate
+    dataset = task.dataset(trainer.cfg.dataset.train_subset)
     shapes = buckets.shapes_of(dataset, iterator.frozen_batches, iterator.epoch)
     if shapes is None:
         logger.info(
             "--cuda-graphs: no effect: the lengths of the sentences of %s are not known", type(dataset).__name__
         )
-        steps.buckets = None
+        steps.padder = None
         return
-    limit = read(FastOptions, trainer.cfg.model).cuda_graph_buckets
-    chosen = buckets.choose(shapes, limit)
-    if steps.buckets is None or not np.array_equal(chosen, steps.buckets):
-        # The shapes depend on nothing but the batches of the epoch, so that a resumed run has the same ones.
-        steps.buckets = chosen
+    chosen = buckets.choose(shapes, read(FastOptions, trainer.cfg.model).cuda_graph_buckets)
+    share = float(task.cfg.mask_prob) if criteria.is_masked(trainer.get_criterion()) else None
+    steps.padder = Padder(chosen, task.target_dictionary.pad(), task.target_dictionary.eos(), share)
+    iterator.collate_fn = PackingCollater(iterator.collate_fn, steps.padder)
+    if before is None or not np.array_equal(chosen, before.buckets):
         ratio = buckets.padding(shapes, chosen)
         logger.info("--cuda-graphs: %d shapes for %d batches, %.3f times the tokens", len(chosen), len(shapes), ratio)

@@ -2,18 +2,17 @@
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from fairseq.criterions import FairseqCriterion
 from torch import Tensor, nn
 
 from ..known_padding import mark
-from . import buckets, criteria, padding
+from . import criteria, padding
 from .gradients import Gradients
+from .packed import PACKED, PackedBatch
 
 logger = logging.getLogger(__name__)
 
@@ -26,14 +25,14 @@ class Recording:
     """A recorded step.
 
     Attributes:
-        inputs: the tensors of the batch that it reads.
+        tokens: all tensors of the batch that it reads, as one (``packed.PackedBatch``).
         names: names of the logged tensors.
         replay: a function that replays the step and returns the logged tensors.
         held: tensors of the model that are neither parameters nor buffers, such as fairseq's mask of future tokens. fairseq replaces it
             for a longer sentence, but a replay goes on to read the old one.
     """
 
-    inputs: list[Tensor]
+    tokens: Tensor
     names: list[str]
     replay: Callable[[], list[Tensor]]
     held: list[Tensor]
@@ -51,10 +50,7 @@ class GraphedSteps:
     Args:
         recorder: a ``recorder.CudaRecorder``, or ``recorder.Rerun`` in tests.
         usual: the ``train_step`` of the task, for batches that are not padded.
-        dictionary: the dictionary of the tokens.
-        pinned: as in ``padding.pad``.
         masks: the modules with masked weights. Their masks are selected in every recording.
-        masked_share: ``--mask-prob`` of a masked language model.
         log_interval: at this number of updates the share of changed mask entries is logged.
     """
 
@@ -62,16 +58,12 @@ class GraphedSteps:
         self,
         recorder: Any,
         usual: Callable[..., Any],
-        dictionary: Any,
-        pinned: bool,
         masks: Sequence[Any] = (),
-        masked_share: float = 0.0,
         log_interval: int = 0,
     ) -> None:
-        self.recorder, self.usual, self.pinned = recorder, usual, pinned
-        self.pad_index, self.end_index = dictionary.pad(), dictionary.eos()
-        self._masks, self.masked_share, self.log_interval = list(masks), masked_share, log_interval
-        self.buckets: np.ndarray[Any, Any] | None = None
+        self.recorder, self.usual = recorder, usual
+        self._masks, self.log_interval = list(masks), log_interval
+        self.padder: padding.Padder | None = None  # until the batches of an epoch are known
         self.recordings: OrderedDict[Shape, Recording] = OrderedDict()
         self.needed: dict[Shape, int] = {}  # bytes that the first step of a shape has allocated
         self.gradients: Gradients | None = None
@@ -81,23 +73,9 @@ class GraphedSteps:
         self._state: Any = None
         self._held: list[Tensor] = []
 
-    def prepare(self, sample: Mapping[str, Any], criterion: FairseqCriterion) -> Mapping[str, Any]:
-        """Pad a batch on the host to its bucket. A batch without a bucket is returned as it is."""
-        shape = padding.shape_of(sample)
-        place = None if shape is None or self.buckets is None else buckets.smallest(self.buckets, shape)
-        if place is None or not sample["net_input"]["src_tokens"].device.type == "cpu":
-            return sample
-        assert self.buckets is not None and shape is not None
-        bucket = tuple(map(int, self.buckets[place]))
-        padded = padding.pad(sample, bucket, self.pad_index, self.end_index, self.pinned)
-        if criteria.is_masked(criterion):
-            places = padding.masked_places(padded["target"], self.pad_index, self.masked_share, self.pinned)
-            if places is None:
-                return sample
-            padded[padding.MASKED] = places
-        self.tokens[0] += shape[0] * sum(shape[1:])
-        self.tokens[1] += bucket[0] * sum(bucket[1:])
-        return padded
+    def packed(self, sample: Any) -> Any:
+        """Pad and pack a batch, if the data loader has not done so and a bucket holds it."""
+        return sample if self.padder is None or isinstance(sample, PackedBatch) else self.padder(sample)
 
     def train_step(
         self,
@@ -133,6 +111,8 @@ class GraphedSteps:
             log = self._replay(shape, recording, sample, update_num)
         if hasattr(optimizer, "_needs_sync"):  # fairseq's optimizers for half precision copy new gradients
             optimizer._needs_sync = True
+        for i, tokens in enumerate(sample[padding.TOKENS]):
+            self.tokens[i] += tokens
         numbers = criteria.counts(criterion, sample)
         return log["loss"], numbers["sample_size"], {**log, **numbers}
 
@@ -162,7 +142,8 @@ class GraphedSteps:
         return True
 
     def _record(self, shape: Shape, sample: Any, model: Any, criterion: Any) -> Recording:
-        own = _copied(sample)
+        batch = sample[PACKED].clone()
+        own = batch.batch()
         mark(own, always=True)
         names: list[str] = []
 
@@ -174,13 +155,12 @@ class GraphedSteps:
         replay = self.recorder.record(run, self.needed[shape])
         self._forget_masks()
         self.kinds["recorded"] += 1
-        self.recordings[shape] = recording = Recording(_tensors(own), names, replay, _loose_tensors(model))
+        self.recordings[shape] = recording = Recording(batch.flat, names, replay, _loose_tensors(model))
         return recording
 
     def _replay(self, shape: Shape, recording: Recording, sample: Any, update_num: int) -> dict[str, Tensor]:
         self.recordings.move_to_end(shape)
-        for mine, given in zip(recording.inputs, _tensors(sample), strict=True):
-            mine.copy_(given, non_blocking=True)
+        recording.tokens.copy_(sample[PACKED].flat, non_blocking=True)
         if self.log_interval and (update_num + 1) % self.log_interval in (0, self.log_interval - 1):
             for masked in self._masks:  # ``mask_flips`` compares them
                 masked.mask_cache.get(masked)
@@ -232,25 +212,6 @@ class GraphedSteps:
             masked.mask_cache.forget()
 
 
-def _tensors(sample: Any) -> list[Tensor]:
-    """The tensors that a step reads, in a fixed order."""
-    found = [value for _, value in sorted(sample["net_input"].items())] + [sample["target"]]
-    masked = sample.get(padding.MASKED)
-    return found + ([masked["index"], masked["labels"]] if masked else [])
-
-
 def _loose_tensors(model: nn.Module) -> list[Tensor]:
     """The tensors of a model that are neither parameters nor buffers."""
     return [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor)]
-
-
-def _copied(sample: Any) -> dict[str, Any]:
-    """A copy of a batch whose tensors belong to a recording."""
-    copy = {**sample, "net_input": {name: value.clone() for name, value in sample["net_input"].items()}}
-    copy["target"] = sample["target"].clone()
-    if padding.MASKED in sample:
-        copy[padding.MASKED] = {
-            name: value.clone() if isinstance(value, Tensor) else value
-            for name, value in sample[padding.MASKED].items()
-        }
-    return copy

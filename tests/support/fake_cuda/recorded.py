@@ -9,7 +9,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fairseq_reservoir.speed.graphs import recorder, start, steps
+from fairseq_reservoir.speed.graphs import padding, recorder, start, steps
 
 from .reads import CountingMode
 
@@ -67,16 +67,14 @@ def recording():
     """Record the steps of all trainings with ``Checked``. The fourth batch is padded to a longer bucket than the others."""
 
     def begin(trainer, masks):
-        made = start.use(trainer, masks, Checked(torch.utils._python_dispatch._get_current_dispatch_mode()), False)
+        made = start.use(trainer, masks, Checked(torch.utils._python_dispatch._get_current_dispatch_mode()))
         lengths = 2 if hasattr(trainer.get_model(), "encoder") else 1
         buckets = iter([6, 6, 6, 9, *[6] * 100])
-        prepare = made.prepare
 
-        def prepare_next(*args):
-            made.buckets = np.array([[4, *[next(buckets)] * lengths]])
-            return prepare(*args)
+        def padder(sample):
+            return padding.Padder(np.array([[4, *[next(buckets)] * lengths]]), padding=1, end=2)(sample)
 
-        made.prepare = prepare_next
+        made.padder = padder
         return made
 
     with patch.object(start, "start", begin):
