@@ -42,7 +42,7 @@ GROUPS = {
     "training: one stack from another model (reservoir_*, frozen_*)": "start_encoder_from start_decoder_from",
     "training: start from a model with another dictionary (any architecture)": "allow_other_dictionary",
     "training: faster frozen layers (reservoir_*)": "frozen_dtype reservoir_fast_dropout",
-    "training: fewer passes (reservoir_*, supermask_*, frozen_*)": "fast",
+    "training: fewer passes (reservoir_*, supermask_*, frozen_*)": "fast cuda_graphs cuda_graph_buckets",
     "training: a frozen prefix of the encoder, computed once (reservoir_*, frozen_*)": (
         "freeze_cache freeze_cache_mib freeze_cache_dtype frozen_prefix_no_dropout"
     ),

@@ -21,6 +21,7 @@ from ..speed.fast_half import use_lists
 from ..speed.graphs import start as graphs_start
 from ..speed.graphs.packed import PackedBatch
 from ..speed.host_values import HostValues
+from ..speed.short_updates import MemoryLog, seed_generators, shorten_updates
 from . import (
     backskip_updates as backskip_hooks,
     frozen_guard,
@@ -55,9 +56,12 @@ class ReservoirTrainer(Trainer):
         criterion = fast.start(cfg, model, criterion)
         freeze_skip_hooks.make_schedule(self, cfg, model)
         freeze_cache.find_prefix(self, cfg, model)
+        if fast.is_enabled(cfg):
+            model = shorten_updates(model)
         super().__init__(cfg, task, model, criterion, quantizer)
         if self.cuda and fast.is_enabled(cfg):
             self.host_values = HostValues()
+            self.memory_log = MemoryLog(self, cfg.common.log_interval)
         threads.set_threads()
         long_samples.check_validation(self)
         model_log.log_slot_table(self)
@@ -138,6 +142,7 @@ class ReservoirTrainer(Trainer):
         backskip_hooks.begin_update(self)
         if self.host_values:
             self.host_values.begin_update()
+            self.memory_log.begin_update(self)
         try:
             with other_products(self.products == OTHER):
                 logging_output = super().train_step(samples, raise_oom)
@@ -148,6 +153,13 @@ class ReservoirTrainer(Trainer):
             model_log.report_nan_scores(self)
         mask_flips.measure(self)
         return logging_output
+
+    def _set_seed(self):
+        """Seed dropout by the number of the update, so that a resumed training draws the same numbers."""
+        if self.host_values:
+            seed_generators(self.cfg.common.seed + self.get_num_updates())
+        else:
+            super()._set_seed()
 
     def _prepare_sample(self, sample, is_dummy=False):
         """Copy a batch to the device. ``--cuda-graphs`` pads it before; ``--fast`` looks for padding in the CPU's copy, without a wait."""

@@ -82,6 +82,8 @@ def _problems(ours: Outcome, theirs: Outcome, case: Case) -> Iterator[str]:
             further = found - getattr(theirs, kind)[number]
             if kind == "reads" and case.at_most is not None:
                 further = found if sum(found.values()) > case.at_most else Counter()
+            if kind == "copies" and case.recorded:  # the whole batch is one tensor, at another line
+                further = found if found.total() > getattr(theirs, kind)[number].total() - 4 else Counter()
             yield from (f"update {number + 1}: {count} x {what}, {where}" for (what, where), count in further.items())
     yield from (f"on the CPU: {name}" for name in ours.left)
     yield from (f"not in pinned memory on its way to the device: {name}" for name in ours.not_pinned)
