@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import torch
-from fairseq.models import BaseFairseqModel, FairseqDecoder, FairseqEncoder
+from fairseq.models import BaseFairseqModel, FairseqEncoder
 from torch import nn
 
 from ..layers.replace import MixedIn, with_mix_in
 
 # Functions that only call ``set_num_updates`` of the modules inside.
-_CALLERS = tuple(getattr(kind, "set_num_updates", None) for kind in (BaseFairseqModel, FairseqEncoder, FairseqDecoder))
+_CALLERS = BaseFairseqModel.set_num_updates, FairseqEncoder.set_num_updates
 
 
 class ShortUpdates(MixedIn):
@@ -55,7 +55,7 @@ def seed_generators(seed: int) -> None:
     ``torch.manual_seed`` also queues a seed for each kind of device that the machine does not have, with a traceback.
     """
     torch.default_generator.manual_seed(seed)
-    torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
+    torch.cuda.manual_seed(seed)
 
 
 class MemoryLog:
