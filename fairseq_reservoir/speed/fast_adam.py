@@ -7,6 +7,7 @@ from fairseq.optim import FairseqOptimizer
 from fairseq.optim.adam import Adam
 
 from ..layers.replace import adopt
+from .tensor_lists import GradientLists, same
 
 
 class FastAdam(Adam):
@@ -18,41 +19,41 @@ class FastAdam(Adam):
 
     torch's fused kernel divides by sqrt(v / (1 - b2^t)) + eps' instead. The update is the same with eps' = eps / sqrt(1 - b2^t).
     fairseq's own step runs if a parameter is not float32, with amsgrad, and for sparse gradients.
+    The kernel's lists of tensors are built again only if a gradient or the state of a parameter is another object than before.
     """
 
+    _groups: "tuple[_Group, ...]" = ()
+    _states: tuple[dict, ...] = ()  # of all parameters, after the last step
+
     def step(self, closure=None):
-        trained = [(group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups]
-        if not all(_is_plain(group, p) for group, parameters in trained for p in parameters):
-            return super().step(closure)
         loss = None if closure is None else closure()
-        for group, parameters in trained:
-            self._update(group, parameters)
+        if len(self._groups) != len(self.param_groups):
+            self._groups = tuple(_Group() for _ in self.param_groups)
+        found = [kept.gradients.get(group["params"]) for kept, group in zip(self._groups, self.param_groups)]
+        if any(group.get("amsgrad") for group in self.param_groups) or not all(one.are_plain for _, one in found):
+            super().step()
+            return loss
+        if not same(tuple(self.state.values()), self._states):  # a loaded state, or a frozen parameter without state
+            self._groups = tuple(_Group(kept.gradients) for kept in self._groups)
+        for group, kept, (gradients, one) in zip(self.param_groups, self._groups, found):
+            self._update(group, gradients, kept.batches_of(one, self.state))
+        self._states = tuple(self.state.values())
         return loss
 
     @torch.no_grad()
-    def _update(self, group, parameters):
-        groups = {}  # the fused kernel gets tensors of one device and one step number
-        for p in parameters:
-            state = self.state[p]
-            if not state:
-                state.update(step=0, exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
-            state["step"] += 1
-            groups.setdefault((p.device, state["step"]), []).append(p)
-        for (device, step), members in groups.items():
-            states = [self.state[p] for p in members]
-            means, squares = (
-                [state[name].to(p) for p, state in zip(members, states)] for name in ("exp_avg", "exp_avg_sq")
-            )
-            for state, mean, square in zip(states, means, squares):
-                state["exp_avg"], state["exp_avg_sq"] = mean, square
-            beta1, beta2 = group["betas"]
+    def _update(self, group, gradients, batches):
+        beta1, beta2 = group["betas"]
+        for batch in batches:
+            for state in batch.states:
+                state["step"] += 1
+            step = batch.states[0]["step"]
             torch._fused_adamw_(
-                members,
-                [p.grad for p in members],
-                means,
-                squares,
+                batch.parameters,
+                [gradients[place] for place in batch.places],
+                batch.means,
+                batch.squares,
                 [],
-                [torch.full((), float(step), device=device)] * len(members),
+                [torch.full((), float(step), device=batch.device)] * len(batch.places),
                 lr=group["lr"],
                 beta1=beta1,
                 beta2=beta2,
@@ -71,6 +72,62 @@ def use_fast_adam(optimizer) -> None:
         optimizer.optimizer = adopt(FastAdam, optimizer.optimizer)
 
 
-def _is_plain(group, p):
-    dense = p.grad.layout == torch.strided and p.is_contiguous() and p.grad.is_contiguous()
-    return dense and p.dtype == p.grad.dtype == torch.float32 and not group.get("amsgrad")
+class _Found:
+    """The parameters of a group that have gradients, their devices, and whether the fused kernel takes all of these tensors."""
+
+    def __init__(self, parameters, gradients):
+        self.parameters = parameters
+        self.devices = [p.device for p in parameters]
+        self.are_plain = _are_plain(parameters) and _are_plain(gradients)
+
+
+class _Group:
+    """The lists of tensors of a group of parameters."""
+
+    def __init__(self, gradients=None):
+        self.gradients = gradients or GradientLists(_Found)
+        self._parameters, self._devices, self._batches = [], [], []
+
+    def batches_of(self, found, states):
+        """Return one batch for each device and step number, because the fused kernel gets one of each."""
+        known = same(found.parameters, self._parameters) and found.devices == self._devices
+        if not (known and all(batch.is_current() for batch in self._batches)):
+            self._parameters, self._devices = found.parameters, found.devices
+            self._batches = _batches(found, states)
+        return self._batches
+
+
+class _Batch:
+    """Parameters with the same device and step number, their places among those with a gradient, and their state."""
+
+    def __init__(self, places, parameters, states):
+        self.places = places
+        self.parameters = [parameters[place] for place in places]
+        self.device = self.parameters[0].device
+        self.states = [states[p] for p in self.parameters]
+        for p, state in zip(self.parameters, self.states):
+            state["exp_avg"], state["exp_avg_sq"] = state["exp_avg"].to(p), state["exp_avg_sq"].to(p)
+        self.means, self.squares = ([state[name] for state in self.states] for name in ("exp_avg", "exp_avg_sq"))
+
+    def is_current(self):
+        """Whether the states still contain the same tensors, and equal step numbers."""
+        steps = [state["step"] for state in self.states]
+        return (
+            steps.count(steps[0]) == len(steps)
+            and same([state["exp_avg"] for state in self.states], self.means)
+            and same([state["exp_avg_sq"] for state in self.states], self.squares)
+        )
+
+
+def _batches(found, states):
+    places = {}
+    for place, (p, device) in enumerate(zip(found.parameters, found.devices)):
+        state = states[p]
+        if not state:
+            state.update(step=0, exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
+        places.setdefault((device, state["step"]), []).append(place)
+    return [_Batch(members, found.parameters, states) for members in places.values()]
+
+
+def _are_plain(tensors):
+    return all([t.layout is torch.strided and t.dtype is torch.float32 and t.is_contiguous() for t in tensors])

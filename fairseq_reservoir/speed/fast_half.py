@@ -1,7 +1,8 @@
 """fairseq's optimizer for ``--bf16`` and ``--fp16`` with operations on lists of tensors instead of one operation for each parameter."""
 
-from collections import defaultdict
 from collections.abc import Callable
+from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from ..layers.replace import MixedIn, with_mix_in
 from .list_clipping import use_list_clipping
+from .tensor_lists import ListCopy
 
 
 class FastHalf(MixedIn):
@@ -26,41 +28,44 @@ class FastHalf(MixedIn):
     # Returns the gradient norm as a tensor on the CPU.
     fetch: Callable[[Tensor], Tensor] = staticmethod(Tensor.cpu)
     _views: tuple[Any, ...] | None = None
+    _pairs: tuple[Any, ...] | None = None
+
+    @cached_property
+    def _copies(self) -> tuple[ListCopy, ListCopy]:
+        """The copies of gradients, and of weights."""
+        return ListCopy(), ListCopy()
 
     def _sync_fp16_grads_to_fp32(self):
         if not self._needs_sync:
             return
         if not self.has_flat_params:
-            pairs = [(p, p32) for p, p32 in zip(self.fp16_params, self.fp32_params) if p.requires_grad]
-            for p, p32 in pairs:
-                if p32.grad is None:
-                    p32.grad = torch.zeros_like(p32.data)
-            copies, missing = [], []
-            for p, p32 in pairs:
-                if p.grad is None:
-                    missing.append(p32.grad)
-                else:
-                    copies.append((p32.grad.data, p.grad.data))
-        elif self._splits() is None:
+            trained, trained32 = self._trained_pairs()
+            targets = [p32.grad for p32 in trained32]
+            for place, gradient in enumerate(targets):
+                if gradient is None:
+                    targets[place] = trained32[place].grad = torch.zeros_like(trained32[place].data)
+            self._copies[0](targets, [p.grad for p in trained])
+        elif (splits := self._splits()) is None:
             super()._sync_fp16_grads_to_fp32()
             return
         else:
-            _, gradients = self._splits()
-            found = [(view, p.grad) for view, p in zip(gradients, self.fp16_params)]
-            copies = [(view, gradient.data) for view, gradient in found if gradient is not None]
-            missing = [view for view, gradient in found if gradient is None]
-        _copy(copies)
-        if missing:
-            torch._foreach_zero_(missing)
+            self._copies[0](splits[1], [p.grad for p in self.fp16_params])
         self._needs_sync = False
 
     def _sync_fp32_params_to_fp16(self):
         if not self.has_flat_params:
-            _copy([(p.data, p32.data) for p, p32 in zip(self.fp16_params, self.fp32_params) if p.requires_grad])
-        elif self._splits() is None:
+            self._copies[1](*self._trained_pairs())
+        elif (splits := self._splits()) is None:
             super()._sync_fp32_params_to_fp16()
         else:
-            _copy([(p.data, weight) for p, weight in zip(self.fp16_params, self._splits()[0])])
+            self._copies[1](self.fp16_params, splits[0])
+
+    def _trained_pairs(self):
+        """The parameters that are trained now, and their float32 copies, as two lists."""
+        trained = [p.requires_grad for p in self.fp16_params]
+        if self._pairs is None or self._pairs[0] != trained:
+            self._pairs = trained, [list(compress(every, trained)) for every in (self.fp16_params, self.fp32_params)]
+        return self._pairs[1]
 
     def _splits(self):
         """Views of the flat tensor for each parameter: (weights, gradients). None if fairseq has to assign places to parameters.
@@ -68,7 +73,7 @@ class FastHalf(MixedIn):
         fairseq gives a frozen parameter no place among the gradients, and each device its own tensor.
         """
         flats = list(self.fp32_params.values()) if isinstance(self.fp32_params, dict) else []
-        if len(flats) != 1 or flats[0].grad is None or not all(p.requires_grad for p in self.fp16_params):
+        if len(flats) != 1 or flats[0].grad is None or not all([p.requires_grad for p in self.fp16_params]):
             return None
         weights, gradients = flats[0], flats[0].grad
         if self._views is None or self._views[0] is not weights or self._views[1] is not gradients:
@@ -103,7 +108,7 @@ class FastHalf(MixedIn):
             return
         for p in self.fp16_params:
             p.grad = None
-        gradients = [p32.grad for p32 in self.fp32_params if p32.grad is not None]
+        gradients = [g for g in [p32.grad for p32 in self.fp32_params] if g is not None]
         if gradients:
             torch._foreach_zero_(gradients)
         self._needs_sync = False
@@ -128,14 +133,3 @@ def use_lists(optimizer: FairseqOptimizer, fetch: Callable[[Tensor], Tensor]) ->
         optimizer.fetch = fetch
         return optimizer
     return optimizer if inner is not None else use_list_clipping(optimizer)
-
-
-def _copy(pairs):
-    """Copy the second tensor of each pair to the first. torch launches one kernel for a list if all its tensors have the same dtype."""
-    lists = defaultdict(lambda: ([], []))  # scores of masks are float32 in a model in half precision
-    for target, source in pairs:
-        targets, sources = lists[target.dtype, source.dtype]
-        targets.append(target)
-        sources.append(source)
-    for targets, sources in lists.values():
-        torch._foreach_copy_(targets, sources)

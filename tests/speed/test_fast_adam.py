@@ -2,11 +2,13 @@
 
 import copy
 import math
+from unittest.mock import patch
 
 import pytest
 import torch
 from fairseq.optim.adam import Adam
 
+from fairseq_reservoir.speed import fast_adam
 from fairseq_reservoir.speed.fast_adam import FastAdam
 
 
@@ -80,3 +82,95 @@ def test_each_optimizer_loads_the_state_of_the_other():
 
     expected = train(Adam, train(Adam)[1])[0]
     assert train(fast, train(Adam)[1])[0].allclose(expected) and train(Adam, train(fast)[1])[0].allclose(expected)
+
+
+def _drop_state(optimizer, p):
+    optimizer.state.pop(p)
+
+
+def _load_own_state(optimizer, p):
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+
+
+def _replace_a_moment(optimizer, p):
+    optimizer.state[p]["exp_avg"] = 3 * optimizer.state[p]["exp_avg"]
+
+
+def _change_a_step_number(optimizer, p):
+    optimizer.state[p]["step"] = 40
+
+
+def _add_a_group(optimizer, p):
+    other = torch.nn.Parameter(torch.ones(3))
+    other.grad = torch.full((3,), 0.5)
+    optimizer.add_param_group({"params": [other], "lr": 0.1})
+
+
+def _begin_amsgrad(optimizer, p):
+    optimizer.param_groups[0]["amsgrad"] = True
+    for state in optimizer.state.values():
+        state["max_exp_avg_sq"] = state["exp_avg_sq"].clone()
+
+
+def _end_amsgrad(optimizer, p):
+    optimizer.param_groups[0]["amsgrad"] = False
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {3: _drop_state},
+        {3: _load_own_state, 6: _load_own_state},
+        {4: _replace_a_moment},
+        {2: _change_a_step_number},
+        {5: _add_a_group},
+        {3: _begin_amsgrad, 6: _end_amsgrad},
+    ],
+)
+def test_changes_between_updates_with_kept_lists(changes, persistent):
+    """fairseq's Adam reads everything again in each update. The changes are the same in both optimizers."""
+    torch.manual_seed(0)
+    slow_parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in ((3, 4), (5,), (1,))]
+    fast_parameters = copy.deepcopy(slow_parameters)
+    optimizers = Adam(slow_parameters, lr=0.01), fast(fast_parameters, lr=0.01)
+    kept = [torch.zeros_like(p) for p in fast_parameters]
+    for step in range(10):
+        for slow, fast_copy, gradient in zip(slow_parameters, fast_parameters, kept):
+            slow.grad = torch.randn_like(slow)
+            fast_copy.grad = gradient.copy_(slow.grad) if persistent else slow.grad.clone()
+        for optimizer, (p, *_) in zip(optimizers, (slow_parameters, fast_parameters)):
+            changes.get(step, lambda *_: None)(optimizer, p)
+            optimizer.step()
+    pairs = [[p for group in optimizer.param_groups for p in group["params"]] for optimizer in optimizers]
+    for slow, fast_copy in zip(*pairs, strict=True):
+        torch.testing.assert_close(slow, fast_copy, rtol=1e-5, atol=1e-6)
+    expected, found = (optimizer.state_dict()["state"] for optimizer in optimizers)
+    assert [state["step"] for state in expected.values()] == [state["step"] for state in found.values()]
+    for number, state in expected.items():
+        torch.testing.assert_close(state["exp_avg"], found[number]["exp_avg"], rtol=1e-5, atol=1e-6)
+
+
+def test_lists_are_built_once_for_persistent_gradients():
+    parameters = [torch.nn.Parameter(torch.ones(2)) for _ in range(4)]
+    for p in parameters:
+        p.grad = torch.ones(2)
+    optimizer = fast(parameters)
+    with patch.object(fast_adam, "_batches", wraps=fast_adam._batches) as built:
+        with patch.object(fast_adam, "_are_plain", wraps=fast_adam._are_plain) as checked:
+            for _ in range(5):
+                optimizer.step()
+    assert built.call_count == 1 and checked.call_count == 2  # parameters and gradients
+    assert [state["step"] for state in optimizer.state.values()] == [5] * 4
+
+
+def test_a_closure_is_called_once():
+    p = torch.nn.Parameter(torch.ones(2))
+    calls = []
+
+    def closure():
+        calls.append(1)
+        p.grad = torch.ones(2)
+        return "loss"
+
+    assert fast([p], lr=0.1).step(closure) == "loss" and calls == [1] and p.max() < 0.95

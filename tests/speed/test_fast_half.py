@@ -100,6 +100,32 @@ def test_adam_in_one_pass_and_no_new_tensors(way):
     assert [x.data_ptr() for group in all_fp32(optimizer) for x in group] == places
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_persistent_gradients_have_the_same_bits(way):
+    """``--cuda-graphs`` attaches the same gradient tensors again in each update. Parameters are frozen from update 5 to 8."""
+    (fairseqs, theirs), (changed, ours) = build(way), build(way)
+    changed = use_lists(changed, torch.Tensor.cpu)
+    kept = [torch.zeros_like(p) for p in ours]
+    for number in range(20):
+        for optimizer, parameters in ((fairseqs, theirs), (changed, ours)):
+            optimizer.zero_grad()
+            assert all(p.grad is None for p in parameters)
+            generator = torch.Generator().manual_seed(number)
+            for place, p in enumerate(parameters):
+                p.requires_grad_(way == "fp16" or not (5 <= number < 8 and place == 1))
+                gradient = torch.randn(p.shape, generator=generator).to(p.dtype)
+                if p.requires_grad:
+                    p.grad = kept[place].copy_(gradient) if optimizer is changed else gradient
+            optimizer._needs_sync = True
+        norms = [optimizer.clip_grad_norm(0.5).item() for optimizer in (fairseqs, changed)]
+        assert norms[0] == norms[1]
+        for optimizer in (fairseqs, changed):
+            optimizer.step()
+        assert all(p.equal(q) for p, q in zip(ours, theirs)), number
+        for mine, fairseq_s in zip(all_fp32(changed), all_fp32(fairseqs)):
+            assert all(p.equal(q) for p, q in zip(mine, fairseq_s)), number
+
+
 def test_gradients_that_a_schedule_has_removed():
     """``freeze_skip`` sets gradients of float32 copies to None. The next update with a gradient creates them again."""
     (fairseqs, theirs), (changed, ours) = build("bf16"), build("bf16")

@@ -1,0 +1,74 @@
+"""Lists of parameters and gradients for torch's operations on lists. They are checked again only if the tensors have changed."""
+
+from collections.abc import Callable, Sequence
+from operator import is_
+from typing import Any
+from weakref import ref
+
+import torch
+from torch import Tensor
+
+
+def same(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    """Whether two sequences contain the same objects. Tensors are not compared by value."""
+    return len(first) == len(second) and all(map(is_, first, second))
+
+
+class GradientLists:
+    """Reads the gradients of parameters, and properties of both, which are computed again only if a tensor is another one.
+
+    The gradients are compared by weak references, so that they are not kept in memory.
+    """
+
+    def __init__(self, compute: Callable[[list[Tensor], list[Tensor]], Any]) -> None:
+        """``compute(parameters, gradients)`` returns the properties of the parameters that have a gradient, and of these gradients."""
+        self._compute = compute
+        self._parameters: list[Tensor] = []
+        self._references: list[ref[Tensor]] = []  # to the gradients
+        self._properties: Any = None
+
+    def get(self, parameters: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
+        """Return all gradients of ``parameters`` that are not None, and the properties."""
+        found = [p.grad for p in parameters]
+        gradients = [gradient for gradient in found if gradient is not None]
+        trained = (
+            parameters if len(gradients) == len(found) else [p for p, g in zip(parameters, found) if g is not None]
+        )
+        known = same(trained, self._parameters) and same(gradients, [reference() for reference in self._references])
+        if not known or self._properties is None:
+            self._properties = self._compute(list(trained), gradients)
+            self._parameters, self._references = list(trained), [ref(gradient) for gradient in gradients]
+        return gradients, self._properties
+
+
+class ListCopy:
+    """Copies a list of tensors to another list with one operation for each pair of dtypes.
+
+    torch launches one kernel for a list if all its tensors have the same dtype. Scores of masks are float32 in a model in half precision.
+    The dtypes are read again only if a target is another tensor, or if a source is missing or no longer missing. No source is kept.
+    """
+
+    def __init__(self) -> None:
+        self._targets: Sequence[Tensor] = []
+        self._present: list[bool] = []  # whether each target has a source
+        self._places: list[list[int]] = []  # places in the lists for each pair of dtypes
+        self._missing: list[int] = []
+
+    @torch.no_grad()
+    def __call__(self, targets: Sequence[Tensor], sources: Sequence[Tensor | None]) -> None:
+        """Copy each source to the target at the same place. A target without a source is set to 0."""
+        present = [source is not None for source in sources]
+        if present != self._present or not same(targets, self._targets):
+            pairs = [None if s is None else (t.dtype, s.dtype) for t, s in zip(targets, sources)]
+            kinds = dict.fromkeys(pair for pair in pairs if pair)
+            self._places = [[place for place, pair in enumerate(pairs) if pair == kind] for kind in kinds]
+            self._missing = [place for place, pair in enumerate(pairs) if pair is None]
+            self._targets, self._present = list(targets), present
+        for places in self._places:
+            torch._foreach_copy_(_taken(targets, places), _taken(sources, places))
+        if self._missing:
+            torch._foreach_zero_(_taken(targets, self._missing))
+
+
+def _taken(tensors, places):
+    return tensors if len(places) == len(tensors) else [tensors[place] for place in places]
