@@ -64,7 +64,10 @@ def pad(sample: Mapping[str, Any], bucket: tuple[int, ...], padding: int, end: i
     if "prev_output_tokens" in inputs:
         inputs["prev_output_tokens"] = _grown(inputs["prev_output_tokens"], (rows, bucket[2]), padding, end, False)
     target = _grown(sample["target"], (rows, bucket[-1]), padding, None, left and len(bucket) == 2)
-    return {**sample, "net_input": inputs, "target": target, BUCKET: bucket}
+    padded = {**sample, "net_input": inputs, "target": target, BUCKET: bucket}
+    if "id" in sample:
+        padded["id"] = _grown(sample["id"], (rows,), -1, None, False)
+    return padded
 
 
 def _grown(x: Tensor, shape: tuple[int, ...], fill: int, end: int | None, left: bool) -> Tensor:

@@ -35,8 +35,9 @@ def test_views_follow_the_one_tensor():
 
 def test_workers_of_the_data_loader_pad_and_pack(toy_data):
     """With a worker in another process the losses are those of a training without one."""
-    flags = "--max-epoch 2 --no-save --disable-validation --cuda-graphs --cuda-graph-buckets 2 --batch-size 16".split()
+    flags = "--max-epoch 2 --no-save --disable-validation --cuda-graphs --cuda-graph-buckets 2 --batch-size 24".split()
     with recording("cpu"):
         alone, helped = (train(toy_data, *flags, "--num-workers", workers) for workers in (0, 2))
-    assert helped.trainer.graphs.kinds == alone.trainer.graphs.kinds == {"replayed": 18, "recorded": 2, "ordinary": 2}
+    # 160 sentences in seven batches, the last of 16. In each of two shapes, the first step is an ordinary one.
+    assert helped.trainer.graphs.kinds == alone.trainer.graphs.kinds == {"replayed": 12, "recorded": 2, "ordinary": 2}
     assert helped.losses == alone.losses

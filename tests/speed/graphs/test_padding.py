@@ -25,6 +25,7 @@ def test_a_translation():
     assert padded["net_input"]["src_lengths"].tolist() == [2, 2, 1]
     assert padded["net_input"]["prev_output_tokens"].tolist() == [[2, 6, 1], [2, 7, 1], [2, 1, 1]]
     assert padded["target"].tolist() == [[6, 2, 1], [7, 2, 1], [1, 1, 1]]
+    assert padded["id"].tolist() == [0, 1, -1]
     assert (padded["nsentences"], padded["ntokens"], padded[BUCKET]) == (2, 5, (3, 4, 3))
     assert TRANSLATION["target"].tolist() == [[6, 2], [7, 2]]
 
