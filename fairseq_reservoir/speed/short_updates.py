@@ -1,10 +1,12 @@
 """Parts of an update that fairseq repeats without need: they take milliseconds of Python, in which a GPU waits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
 from fairseq.models import BaseFairseqModel, FairseqEncoder
+from omegaconf import DictConfig
 from torch import nn
 
 from ..layers.replace import MixedIn, with_mix_in
@@ -71,3 +73,30 @@ class MemoryLog:
     def begin_update(self, trainer: Any) -> None:
         wanted = (trainer.get_num_updates() + 1) % self.interval == 0
         trainer.cuda_env = self.environment if wanted else None
+
+
+class QuickConfig:
+    """A configuration that looks up each value once. fairseq reads about fifty values in an update, and omegaconf's lookup is slow."""
+
+    def __init__(self, cfg: Any) -> None:
+        self.whole = cfg
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.whole, name)
+        value = QuickConfig(value) if isinstance(value, DictConfig) else value
+        self.__dict__[name] = value
+        return value
+
+
+@contextmanager
+def reading_quickly(trainer: Any, wanted: bool) -> Iterator[None]:
+    """Inside the block, ``trainer.cfg`` is ``trainer.quick_cfg`` if ``wanted``, else the whole configuration, which fairseq saves."""
+    before = trainer.cfg
+    if wanted:
+        trainer.cfg = trainer.quick_cfg
+    elif isinstance(before, QuickConfig):
+        trainer.cfg = before.whole
+    try:
+        yield
+    finally:
+        trainer.cfg = before

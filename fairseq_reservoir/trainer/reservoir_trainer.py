@@ -21,7 +21,7 @@ from ..speed.fast_half import use_lists
 from ..speed.graphs import start as graphs_start
 from ..speed.graphs.packed import PackedBatch
 from ..speed.host_values import HostValues
-from ..speed.short_updates import MemoryLog, seed_generators, shorten_updates
+from ..speed.short_updates import MemoryLog, QuickConfig, reading_quickly, seed_generators, shorten_updates
 from . import (
     backskip_updates as backskip_hooks,
     frozen_guard,
@@ -62,6 +62,7 @@ class ReservoirTrainer(Trainer):
         if self.cuda and fast.is_enabled(cfg):
             self.host_values = HostValues()
             self.memory_log = MemoryLog(self, cfg.common.log_interval)
+            self.quick_cfg = QuickConfig(cfg)
         threads.set_threads()
         long_samples.check_validation(self)
         model_log.log_slot_table(self)
@@ -73,7 +74,8 @@ class ReservoirTrainer(Trainer):
     def _build_optimizer(self):
         """Build the optimizer: when the training starts, and again when a checkpoint is loaded."""
         freeze_skip_hooks.thaw_scheduled(self)
-        super()._build_optimizer()
+        with reading_quickly(self, wanted=False):  # the first update may build it
+            super()._build_optimizer()
         nothing_to_train.skip_backward_without_gradient(self)
         freeze_skip_hooks.bind_optimizer(self)
         if fast.is_enabled(self.cfg):
@@ -139,19 +141,20 @@ class ReservoirTrainer(Trainer):
     @metrics.aggregate("train")
     def train_step(self, samples, raise_oom=False):
         """One update: forward, backward and optimizer step. fairseq calls ``set_num_updates`` inside it."""
-        backskip_hooks.begin_update(self)
-        if self.host_values:
-            self.host_values.begin_update()
-            self.memory_log.begin_update(self)
-        try:
-            with other_products(self.products == OTHER):
-                logging_output = super().train_step(samples, raise_oom)
-        except mixed_precision.SkippedUpdate as overflow:
-            logging_output = mixed_precision.skip_update(self, overflow)
-        interval = self.cfg.common.log_interval
-        if interval and self.get_num_updates() % interval == 0:
-            model_log.report_nan_scores(self)
-        mask_flips.measure(self)
+        with reading_quickly(self, wanted=self.host_values is not None):
+            backskip_hooks.begin_update(self)
+            if self.host_values:
+                self.host_values.begin_update()
+                self.memory_log.begin_update(self)
+            try:
+                with other_products(self.products == OTHER):
+                    logging_output = super().train_step(samples, raise_oom)
+            except mixed_precision.SkippedUpdate as overflow:
+                logging_output = mixed_precision.skip_update(self, overflow)
+            interval = self.cfg.common.log_interval
+            if interval and self.get_num_updates() % interval == 0:
+                model_log.report_nan_scores(self)
+            mask_flips.measure(self)
         return logging_output
 
     def _set_seed(self):
@@ -214,7 +217,10 @@ class ReservoirTrainer(Trainer):
             InputError: a frozen tensor has changed since the training started.
         """
         frozen_guard.refuse_changes(self, filename)
-        path = super().save_checkpoint(filename, {**extra_state, **origin.run_id(self), **stopping.patience_state()})
+        with reading_quickly(self, wanted=False):  # fairseq saves in an update that fails
+            path = super().save_checkpoint(
+                filename, {**extra_state, **origin.run_id(self), **stopping.patience_state()}
+            )
         model_log.report_nan_scores(self)
         return path
 
