@@ -41,6 +41,8 @@ class ReservoirTrainer(Trainer):
     """fairseq's trainer for every model of this package. Without flags of the package it trains as fairseq's trainer does."""
 
     graphs = None  # the recorded steps of --cuda-graphs
+    memory_log: MemoryLog | None = None  # these two with --fast on a GPU
+    quick_cfg: QuickConfig | None = None
     products: str | None = None  # with --fast in fp32 on a CPU: the setting of torch's matrix products
     host_values: HostValues | None = None  # with --fast on a GPU: the values that an update copies to the host
 
@@ -141,10 +143,11 @@ class ReservoirTrainer(Trainer):
     @metrics.aggregate("train")
     def train_step(self, samples, raise_oom=False):
         """One update: forward, backward and optimizer step. fairseq calls ``set_num_updates`` inside it."""
-        with reading_quickly(self, wanted=self.host_values is not None):
+        with reading_quickly(self, wanted=self.quick_cfg is not None):
             backskip_hooks.begin_update(self)
             if self.host_values:
                 self.host_values.begin_update()
+            if self.memory_log:
                 self.memory_log.begin_update(self)
             try:
                 with other_products(self.products == OTHER):
