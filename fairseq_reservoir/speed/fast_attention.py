@@ -15,8 +15,8 @@ from ..layers.fast_dropout import fast_dropout
 from ..layers.replace import MixedIn, replace_modules, with_mix_in
 from .batched_products import usual_products
 
-# Tokens of a batch from which cuDNN's attention is not disabled. There its kernels save more than its plans cost: measured on an H200,
-# 32,768 tokens in fp16 took 1.21 times plain fairseq's time without cuDNN, and 4,096 tokens far less than with it.
+# cuDNN's attention is disabled only for batches of fewer tokens. On an H200, a batch of 32,768 tokens in fp16 took 1.21 times plain
+# fairseq's time without cuDNN, and a batch of 4,096 tokens took far less time than with it.
 _MANY_TOKENS = 16384
 # Number of float32 values in a SIMD register, and row length from which a softmax in half precision is as fast as in float32.
 _REGISTER, _PAYS = 16, 64

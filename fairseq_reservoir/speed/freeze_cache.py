@@ -69,7 +69,7 @@ def find_prefix(trainer, cfg, model) -> None:
         depth = max(depth for depth, _ in reached)
         if not depth:
             raise InputError(
-                f"{flag}: at no update are both the encoder's embeddings and its first layer frozen, because {reached[-1][1]} is "
+                f"{flag}: the encoder's embeddings and its first layer are never frozen at the same update, because {reached[-1][1]} is "
                 "trained; freeze this parameter too, for example with --freeze"
             )
         if where:

@@ -51,7 +51,7 @@ def tokens(shapes: np.ndarray, weights: Sequence[float] | None = None) -> np.nda
     """Tokens per shape: sentences * sum of lengths.
 
     Args:
-        shapes: (..., d), sentences and d - 1 lengths.
+        shapes: (..., d). The last dimension holds the number of sentences, then d - 1 sentence lengths.
         weights: cost of one token per side, d - 1 numbers. The default is 1 for each.
     """
     sides = np.ones(shapes.shape[-1] - 1, dtype=np.int64) if weights is None else np.asarray(weights)

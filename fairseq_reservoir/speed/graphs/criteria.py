@@ -37,7 +37,7 @@ def is_masked(criterion: FairseqCriterion) -> bool:
 def forward(criterion: FairseqCriterion, model: Any, sample: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
     """Compute the loss of a padded batch on the device without reading a value of it.
 
-    A masked language model's loss selects the predicted positions by index. A selection by a mask would wait for their number.
+    For a masked language model, the predicted positions are selected by index. A boolean mask would make the host wait for their number.
 
     Returns:
         The loss to differentiate, and the entries of the logging output that are tensors.

@@ -17,23 +17,22 @@ class Gradients:
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         """Create buffers for the gradients of ``parameters``, with the gradients that they have now."""
-        self.parameters = [p for p in parameters if p.grad is not None]
-        found = [p.grad for p in self.parameters]
+        self.parameters: list[nn.Parameter] = []
+        self.views: list[Tensor] = []
         self.buffers: list[Tensor] = []
-        self.views: list[Tensor] = [None] * len(self.parameters)  # type: ignore[list-item]  # filled below
-        for dtype in {p.dtype for p in self.parameters}:
-            members = [i for i, p in enumerate(self.parameters) if p.dtype == dtype]
-            sizes = [-(-self.parameters[i].numel() // _ALIGNED) * _ALIGNED for i in members]
-            buffer = torch.zeros(sum(sizes), dtype=dtype, device=self.parameters[members[0]].device)
-            for i, part in zip(members, buffer.split(sizes)):
-                p = self.parameters[i]
-                self.views[i] = part[: p.numel()].view(p.shape)
+        groups: dict[torch.dtype, list[tuple[nn.Parameter, Tensor]]] = {}
+        for p in parameters:
+            if p.grad is not None:
+                groups.setdefault(p.dtype, []).append((p, p.grad))
+        for dtype, members in groups.items():
+            sizes = [-(-p.numel() // _ALIGNED) * _ALIGNED for p, _ in members]
+            buffer = torch.zeros(sum(sizes), dtype=dtype, device=members[0][0].device)
+            for (p, gradient), part in zip(members, buffer.split(sizes)):
+                view = part[: p.numel()].view(p.shape)
+                p.grad = view.copy_(gradient)
+                self.parameters.append(p)
+                self.views.append(view)
             self.buffers.append(buffer)
-        with torch.no_grad():
-            for view, gradient in zip(self.views, found):
-                view.copy_(gradient)
-        for p, view in zip(self.parameters, self.views):
-            p.grad = view
 
     def attach(self) -> None:
         """Set all gradients to 0 if fairseq has removed them. In gradient accumulation they stay as they are."""

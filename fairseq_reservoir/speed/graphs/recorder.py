@@ -32,8 +32,10 @@ class CudaRecorder:
         return result, torch.cuda.max_memory_allocated(self.device) - before
 
     def has_room(self, needed: int) -> bool:
-        """Whether a graph whose function needs so many bytes fits into the device memory. A recording must not run out of memory,
-        because torch's random generator is unusable afterwards."""
+        """Whether the device has memory left for a graph whose function allocates ``needed`` bytes.
+
+        A recording must not run out of memory, because torch's random generator is unusable afterwards.
+        """
         missing = needed - self.largest + _SPARE
         if torch.cuda.mem_get_info(self.device)[0] > missing:
             return True

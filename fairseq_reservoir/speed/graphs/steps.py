@@ -41,11 +41,12 @@ class Recording:
 class GraphedSteps:
     """Forward and backward passes of padded batches, replayed from a recording.
 
-    A recording contains everything from the tokens of a batch to the gradients: zero to nine tenths of a small model's update are spent in
-    Python there. The removal of old gradients, clipping, the optimizer and logging stay outside. A replay computes the bits of an
-    ordinary step of the same padded batch, dropout included.
+    A recording contains all operations from the tokens of a batch to the gradients. In a small model, Python takes several times as long
+    to launch them as the GPU takes to run them. Clearing gradients, clipping, the optimizer and logging are not recorded. A replay
+    computes the same bits as an ordinary step of the same padded batch, with the same dropout.
 
-    All recordings are dropped if what they read has moved or a parameter was frozen or unfrozen, and the ratios of masks count too.
+    All recordings are dropped if a parameter or buffer has moved in memory, if a parameter was frozen or unfrozen, and if a keep ratio of
+    a mask has changed.
 
     Args:
         recorder: a ``recorder.CudaRecorder``, or ``recorder.Rerun`` in tests.
@@ -119,7 +120,7 @@ class GraphedSteps:
     def _compute(self, sample: dict[str, Any], model: Any, criterion: Any) -> tuple[list[str], list[Tensor]]:
         loss, log = criteria.forward(criterion, model, sample)
         scaled = loss if self.scale is None else (loss.float() * self.scale).to(loss.dtype)
-        scaled.backward()  # type: ignore[no-untyped-call]  # torch's
+        scaled.backward()
         return list(log), list(log.values())
 
     def _first(self, shape: Shape, sample: Any, model: Any, criterion: Any) -> dict[str, Tensor]:
