@@ -41,11 +41,17 @@ def is_usable(scores: Tensor) -> bool:
 
 
 def try_select(keys: Tensor, counts: list[int], magnitude: bool) -> Tensor | None:
-    """``select``, or None if triton raises an error. The error is logged, and ``is_usable`` is False from then on."""
+    """``select``, or None if triton raises an error. The error is logged, and ``is_usable`` is False from then on.
+
+    Raises:
+        torch.OutOfMemoryError: the device has no memory for the mask. triton is used again at the next call.
+    """
     global _failed
     try:
         with torch.cuda.device(keys.device):
             return select(keys, counts, magnitude)
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # triton raises errors of many classes: of its compiler, its driver and its launcher
         _failed = True
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -166,3 +166,15 @@ def test_a_failure_is_logged_once_and_torch_is_used(monkeypatch, caplog):
     assert [r.getMessage() for r in caplog.records] == [
         "selecting masks with torch, which is slower, because triton failed: no compiler"
     ]
+
+
+def test_too_little_memory_is_no_failure_of_triton(monkeypatch):
+    def fail(*_):
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(radix_selection, "_failed", False)
+    monkeypatch.setattr(radix_selection, "select", fail)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: torch.no_grad())
+    with pytest.raises(torch.OutOfMemoryError):
+        radix_selection.try_select(torch.randn(2, 5), [2], True)
+    assert not radix_selection._failed

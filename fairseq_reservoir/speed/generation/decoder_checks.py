@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from fairseq import search
 from fairseq.models.fairseq_decoder import FairseqDecoder
 from fairseq.models.fairseq_model import BaseFairseqModel
@@ -16,6 +17,7 @@ from ...layers.adapters.adapted_linear import AdaptedLinear
 from ...layers.base import DecoderSlot
 from ...layers.cross_attention import CrossAttention
 from ...layers.feed_forward import FeedForward
+from .decoder_step import position_count
 
 _DECODER_METHODS = ("forward", "extract_features_scriptable", "output_layer", "get_normalized_probs_scriptable")
 _NORMALIZERS = (BaseFairseqModel.get_normalized_probs, TransformerModelBase.get_normalized_probs)
@@ -34,9 +36,17 @@ def unsupported_search(generator: Any) -> str | None:
     if generator.match_source_len:
         return "--match-source-len"
     # Otherwise fewer than 2 beam candidates have a finite score at the first step.
-    if generator.vocab_size < 2 * generator.beam_size + 2:
+    never = {generator.pad, generator.eos, *_suppressed(generator)}
+    if generator.vocab_size - len(never) < 2 * generator.beam_size:
         return f"the dictionary has only {generator.vocab_size} entries for a beam of {generator.beam_size}"
     return None
+
+
+def _suppressed(generator: Any) -> list[int]:
+    """Tokens that the search never chooses: those of ``tokens_to_suppress``, and unknown words with an infinite penalty."""
+    suppressed = generator.token_indices_to_suppress
+    unknown = [generator.unk] if generator.unk_penalty == torch.inf else []
+    return unknown if suppressed is None else [*unknown, *suppressed.tolist()]
 
 
 def unsupported_model(model: Any) -> str | None:
@@ -73,6 +83,13 @@ def unsupported_decoder(decoder: Any) -> str | None:
     return _unsupported_embedding(decoder) or next(
         filter(None, map(_unsupported_layer, decoder.layers.children())), None
     )
+
+
+def unsupported_length(decoder: Any, steps: int) -> str | None:
+    """Reason why a search of this many steps is not captured: fairseq enlarges the table of positions, or raises an error."""
+    if decoder.embed_positions is not None and steps > position_count(decoder.embed_positions):
+        return f"a translation of {steps} tokens is longer than the table of positions"
+    return None
 
 
 def _unsupported_embedding(decoder: Any) -> str | None:

@@ -102,8 +102,17 @@ class DecoderStep:
 
 def position(embedding: Any, step: Tensor) -> Tensor:
     """Vector (1, dim) of the position ``step`` (1,), which counts from 0. fairseq numbers positions from ``padding_idx`` + 1."""
-    table = embedding.weights if hasattr(embedding, "weights") else embedding.weight
-    return table.index_select(0, step + (embedding.padding_idx + 1))
+    return _positions(embedding).index_select(0, step + (embedding.padding_idx + 1))
+
+
+def position_count(embedding: Any) -> int:
+    """Number of positions that have a vector."""
+    return len(_positions(embedding)) - (embedding.padding_idx + 1)
+
+
+def _positions(embedding: Any) -> Tensor:
+    table: Tensor = embedding.weights if hasattr(embedding, "weights") else embedding.weight
+    return table
 
 
 def _self_attention(layer: Any) -> MultiheadAttention | None:

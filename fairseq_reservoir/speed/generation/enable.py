@@ -31,8 +31,9 @@ def read_flag(parser: Any, flags: Any) -> None:
     if not _translates(parser):
         return
     if read(GenerationGraphOptions, flags).cuda_graphs:
-        _set_by_flag = _set_by_flag or not os.environ.get(VARIABLE)
-        os.environ.setdefault(VARIABLE, "1")
+        if not os.environ.get(VARIABLE):  # missing or empty
+            os.environ[VARIABLE] = "1"
+            _set_by_flag = True
     elif _set_by_flag:
         os.environ.pop(VARIABLE, None)
         _set_by_flag = False

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ _streams: dict[torch.device, Any] = {}
 # Model -> reasons that the log contains.
 _noted: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 _NO_EFFECT = "has no effect"
+# Threads take turns, because searches of a model write to the same tensors.
+_turn = threading.Lock()
 
 
 def note(model: Any, reason: str) -> None:
@@ -57,12 +60,13 @@ class GraphedGenerator(SequenceGenerator):
     ) -> list[list[dict[str, Tensor]]]:
         reason = self._unsupported(sample, prefix_tokens, constraints)
         if reason is None:
-            try:
-                return self._generate_graphed(sample, self.eos if bos_token is None else bos_token)
-            except torch.OutOfMemoryError:
-                _engines.pop(self.model.single_model, None)
-                torch.cuda.empty_cache()
-                reason = "a batch needs too much memory"
+            with _turn:
+                try:
+                    return self._generate_graphed(sample, self.eos if bos_token is None else bos_token)
+                except torch.OutOfMemoryError:
+                    _engines.pop(self.model.single_model, None)
+                    reason = "a batch needs too much memory"
+            torch.cuda.empty_cache()  # here no traceback keeps the tensors any more
         note(self.model.single_model, reason)
         return super()._generate(sample, prefix_tokens, constraints, bos_token)
 
@@ -81,8 +85,21 @@ class GraphedGenerator(SequenceGenerator):
             return f"{_NO_EFFECT} on the device {device.type}"
         if torch.is_autocast_enabled(device.type):
             return "autocast is enabled"
-        return decoder_checks.unsupported_search(self) or decoder_checks.unsupported_model(self.model.single_model)
+        model = self.model.single_model
+        return (
+            decoder_checks.unsupported_search(self)
+            or decoder_checks.unsupported_model(model)
+            or decoder_checks.unsupported_length(model.decoder, self._last_step(sample) + 1)
+        )
 
+    def _last_step(self, sample: dict[str, Any]) -> int:
+        """Step at which every hypothesis of a batch ends, as in fairseq."""
+        longest = sample["net_input"]["src_tokens"].size(1)
+        return int(min(int(self.max_len_a * longest + self.max_len_b), self.max_len - 1))
+
+    # Tensors of inference mode could not be changed outside it, by a later search.
+    @torch.inference_mode(False)
+    @torch.no_grad()
     def _generate_graphed(self, sample: dict[str, Any], first_token: int) -> list[list[dict[str, Tensor]]]:
         model = self.model.single_model
         device = model.decoder.embed_tokens.weight.device
@@ -91,7 +108,7 @@ class GraphedGenerator(SequenceGenerator):
             for name, value in sample["net_input"].items()
         }
         tokens = net_input["src_tokens"]
-        last_step = min(int(self.max_len_a * tokens.size(1) + self.max_len_b), self.max_len - 1)
+        last_step = self._last_step(sample)
         assert self.min_len <= last_step, "min_len cannot be larger than max_len, please adjust these!"
         with _side_stream(device):
             engine = self._engine(model, device)
@@ -106,7 +123,7 @@ class GraphedGenerator(SequenceGenerator):
         return found
 
     def _engine(self, model: Any, device: torch.device) -> Engine:
-        """The engine of a model. A new one is made if the search has other settings or a tensor of the decoder has moved."""
+        """The engine of a model. A new one is made if the search has other settings or a tensor of the model has moved."""
         suppressed = self.token_indices_to_suppress
         settings = Settings(
             beam_size=self.beam_size,
@@ -119,7 +136,8 @@ class GraphedGenerator(SequenceGenerator):
             temperature=self.temperature,
             suppressed=() if suppressed is None else tuple(suppressed.tolist()),
         )
-        tensors = (*model.decoder.parameters(), *model.decoder.buffers())
+        # Of the whole model, because adapters of the decoder can use tensors that are registered elsewhere.
+        tensors = (*model.parameters(), *model.buffers())
         key = settings, tuple((tensor.data_ptr(), tensor.dtype) for tensor in tensors)
         known, engine = _engines.get(model, (None, None))
         if known != key or engine is None:
@@ -138,9 +156,11 @@ def _side_stream(device: torch.device) -> Iterator[None]:
         _streams[device] = torch.cuda.Stream(device)
     stream, outer = _streams[device], torch.cuda.current_stream(device)
     stream.wait_stream(outer)
-    with torch.cuda.stream(stream):
-        yield
-    outer.wait_stream(stream)
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
+        outer.wait_stream(stream)
 
 
 def _move_to_cpu(sample: dict[str, Any]) -> None:

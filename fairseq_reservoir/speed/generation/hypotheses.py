@@ -33,11 +33,19 @@ def read_hypotheses(
     tokens, totals = trace(history, end_step, end_beam, end_score, eos)
     positional = np.diff(totals, axis=2, prepend=np.float32(0))
     lengths = end_step + 1
-    score = end_score if len_penalty is None else end_score / (lengths**len_penalty).astype(np.float32)
+    # A float, because NumPy has no negative whole powers of whole numbers.
+    score = end_score if len_penalty is None else end_score / (lengths ** float(len_penalty)).astype(np.float32)
     is_there = np.arange(end_step.shape[1]) < count[:, None]
     order = np.argsort(np.where(is_there, -score, np.inf), axis=1, kind="stable")
-    lists = lengths.tolist(), order.tolist(), count.tolist(), finished.tolist()
-    return _as_fairseq(*map(torch.from_numpy, (tokens, positional, score)), *lists)
+    return _as_fairseq(
+        torch.from_numpy(tokens),
+        torch.from_numpy(positional),
+        torch.from_numpy(score),
+        lengths=lengths.tolist(),
+        order=order.tolist(),
+        count=count.tolist(),
+        finished=finished.tolist(),
+    )
 
 
 def trace(history: list[Any], end_step: Any, end_beam: Any, end_score: Any, eos: int) -> tuple[Any, Any]:

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 from fairseq import search
 from torch import nn
 
@@ -52,6 +53,7 @@ def test_searches():
         ("repeat_ngram_blocker", object(), "--no-repeat-ngram-size"),
         ("match_source_len", True, "--match-source-len"),
         ("vocab_size", 11, "only 11 entries for a beam of 5"),
+        ("token_indices_to_suppress", torch.arange(4, 33), "only 40 entries for a beam of 5"),
         ("model", SimpleNamespace(models_size=2), "several models"),
     ):
         changed = SimpleNamespace(**{**vars(usual), **usual._modules, name: value})

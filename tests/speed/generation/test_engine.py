@@ -2,6 +2,7 @@
 
 import pytest
 
+from fairseq_reservoir.layers.adapters.adapted_linear import SharedProjections
 from fairseq_reservoir.speed.generation import engine as engines, generator
 from fairseq_reservoir.speed.generation.buckets import Sizes
 from fairseq_reservoir.speed.generation.graphs import Recorder
@@ -96,3 +97,16 @@ def test_other_settings_or_moved_weights_need_new_graphs(recorder):
     found.double().float()
     ours.generate([], batch([3]))
     assert generator._engines[found][1] is not second
+
+
+def test_moved_tensors_outside_the_decoder_need_new_graphs(recorder):
+    """VeRA's matrices are registered in the model, but used in the decoder."""
+    found = model(decoder="TT", freeze="ffn", frozen_adapter="vera")
+    _, ours = generators(found, 2, max_len_b=5)
+    ours.generate([], batch([3]))
+    first = generator._engines[found][1]
+    shared = next(module for module in found.modules() if isinstance(module, SharedProjections))
+    assert all(shared is not module for module in found.decoder.modules())
+    shared.double().float()
+    ours.generate([], batch([3]))
+    assert generator._engines[found][1] is not first

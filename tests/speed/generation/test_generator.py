@@ -1,11 +1,16 @@
 """``GraphedGenerator`` against fairseq's ``SequenceGenerator`` on a CPU in float32, with steps that run without graphs."""
 
+import gc
 import logging
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from fairseq_reservoir.options.generation_graph_options import VARIABLE
+from fairseq_reservoir.speed.generation import generator
+from fairseq_reservoir.speed.generation.engine import Engine
 from tests.support import building
 from tests.support.beam_searches import WORDS, assert_same, batch, generators, model, use_on_cpu
 
@@ -45,6 +50,7 @@ def test_seeds_and_beams(seed, beam, caplog):
         {"normalize_scores": False, "unk_penalty": 0.5, "max_len_b": 20},
         {"temperature": 1.5, "max_len_b": 9, "tokens_to_suppress": ("w3", "w5")},
         {"min_len": 0, "max_len_a": 0.5, "max_len_b": 40},
+        {"len_penalty": -1, "max_len_b": 12},
     ],
 )
 def test_settings(options, caplog):
@@ -128,3 +134,64 @@ def test_too_short_limit():
     _, ours = generators(model(), 2, max_len_b=1, min_len=3)
     with pytest.raises(AssertionError, match="min_len cannot be larger"):
         ours.generate([], batch([4]))
+
+
+def test_too_little_memory(monkeypatch, caplog):
+    found = model()
+    theirs, ours = generators(found, 2, max_len_b=9)
+    given = batch([4, 6])
+    ours.generate([], given)
+
+    def fail(*_):
+        raise torch.OutOfMemoryError("no memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "search", fail)
+        assert_same(ours.generate([], given), theirs.generate([], given))
+    assert found not in generator._engines and "a batch needs too much memory" in caplog.text
+    assert_same(ours.generate([], given), theirs.generate([], given))
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_more_steps_than_positions(learned, caplog):
+    """The table has 64 positions. fairseq enlarges a sinusoidal one; one of learned positions ends in an error there too."""
+    found = model(ends=0.0, decoder_learned_pos=learned)
+    theirs, ours = generators(found, 2, max_len=64, max_len_b=99, min_len=62)
+    given = batch([4])
+    assert_same(ours.generate([], given), theirs.generate([], given))
+    assert not caplog.records
+    theirs, ours = generators(found, 2, max_len=70, max_len_b=99, min_len=62)
+    if learned:
+        with pytest.raises(IndexError):
+            ours.generate([], given)
+    else:
+        assert_same(ours.generate([], given), theirs.generate([], given))
+    assert "a translation of 70 tokens is longer than the table of positions" in caplog.text
+
+
+def test_inference_mode_before_and_after_other_searches():
+    theirs, ours = generators(model(), 3, max_len_b=9)
+    given = batch([4, 6])
+    expected = theirs.generate([], given)
+    for inside in (True, False, True):
+        with torch.inference_mode(inside):
+            assert_same(ours.generate([], given), expected)
+
+
+def test_threads_with_one_model():
+    theirs, ours = generators(model(), 3, max_len_b=20)
+    batches = [batch([4, 6, 5], seed) for seed in range(8)]
+    expected = [theirs.generate([], given) for given in batches]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda given: ours.generate([], given), batches))
+    for mine, other in zip(found, expected, strict=True):
+        assert_same(mine, other)
+
+
+def test_a_model_without_users_is_freed():
+    found = model()
+    generators(found, 2, max_len_b=5)[1].generate([], batch([4]))
+    alive = weakref.ref(found)
+    del found
+    gc.collect()
+    assert alive() is None
