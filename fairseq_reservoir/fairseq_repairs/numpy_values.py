@@ -26,7 +26,7 @@ class PlainType:
     def __setstate__(self, state):
         version, order, *further = state
         if version != 3 or order not in ("<", "|") or tuple(further) != (None, None, None, -1, -1, 0):
-            raise UnpicklingError("a numpy type with fields, or of another byte order")
+            raise UnpicklingError("a numpy type that has fields or is not little-endian")
 
 
 class Array(np.ndarray):
@@ -38,12 +38,12 @@ class Array(np.ndarray):
     filled = False
 
     def __new__(cls, *_):
-        raise UnpicklingError("a numpy array without bytes of its own")
+        raise UnpicklingError("a numpy array that is created without its bytes")
 
     def __setstate__(self, state):
         version, shape, kind, fortran, raw = state
         if self.filled or version != 1 or type(fortran) is not bool:
-            raise UnpicklingError("a numpy array of another form")
+            raise UnpicklingError("a numpy array with an unsupported state")
         _check(kind, raw, shape)
         self.filled = True
         super().__setstate__((1, shape, kind.dtype, fortran, raw))
@@ -58,7 +58,7 @@ class Array(np.ndarray):
 def empty_array(kind, shape, code) -> Array:
     """Replaces numpy's ``_reconstruct``, which creates every array in a pickle."""
     if kind is not Array or shape != (0,) or code not in (b"b", "b"):
-        raise UnpicklingError("a numpy array of another form")
+        raise UnpicklingError("a numpy array with unsupported constructor arguments")
     return np.ndarray.__new__(Array, (0,), "i1")
 
 
@@ -76,7 +76,7 @@ def no_bytes() -> bytes:
 def _check(kind, raw, shape):
     sizes = type(shape) is tuple and len(shape) <= 32 and all(type(size) is int and size >= 0 for size in shape)
     if type(kind) is not PlainType or type(raw) is not bytes or not sizes:
-        raise UnpicklingError("numpy values other than plain numbers")
+        raise UnpicklingError("numpy values that are not plain numbers")
     if math.prod(shape) * kind.dtype.itemsize != len(raw):
         raise UnpicklingError(f"a numpy array of shape {str(shape)[:40]} in {len(raw)} bytes")
 

@@ -107,13 +107,13 @@ def _counted_for_these_processes(iterator, state):
     batches = state["iterations_in_epoch"] * before
     if batches % now or iterator.grouped_shuffling:
         why = (
-            "and with --grouped-shuffling their order depends on the number of processes"
+            "with --grouped-shuffling, the order of the batches depends on the number of processes"
             if iterator.grouped_shuffling
-            else f"which {now} processes cannot share equally"
+            else f"{now} processes cannot share these batches equally"
         )
         raise InputError(
-            f"{now} processes: the checkpoint was saved within an epoch by {before} processes, after {batches} batches in total, {why}; "
-            f"start {before} processes, {_OR_RESET}"
+            f"{now} processes: cannot resume within this epoch, because {why}; the checkpoint was saved by {before} processes after "
+            f"{batches} batches in total; start {before} processes, {_OR_RESET}"
         )
     return state | {"iterations_in_epoch": batches // now}
 

@@ -159,6 +159,7 @@ def build_slot(letter: str, stack: str, config: SlotConfig) -> Slot:
         raise TypeError(f"its builder returned {sublayers!r:.60}; it must return a dict of Sublayers by name")
     if "cross" in sublayers and not sublayers["cross"].reads_source:
         raise ValueError(
-            f"{letter}: the name cross is reserved for attention to the source, which no letter freezes; rename the sublayer"
+            f"{letter}: the name cross is reserved for attention to the source, because a letter never freezes a sublayer of this "
+            "name; rename the sublayer"
         )
     return slots[stack](sublayers)

@@ -115,8 +115,8 @@ def check_and_report(trainer) -> None:
             cache.idle_epochs = 0 if cache.hits or cache.grown else cache.idle_epochs + 1
         if cache.idle_epochs == 2 and not cache.store.full:  # the first epoch of a prefix only fills the cache
             logger.warning(
-                "--freeze-cache: no batch has occurred twice, so that the cache saves nothing; possible reasons are several folders of "
-                "data, and a task or a flag that makes new batches in every epoch, such as --update-epoch-batch-itr"
+                "--freeze-cache: no batch has occurred twice, so the cache does not save time; possible reasons: several folders of "
+                "data, or a task or flag that makes new batches in every epoch, such as --update-epoch-batch-itr"
             )
         cache.hits = cache.grown = cache.misses = 0
 

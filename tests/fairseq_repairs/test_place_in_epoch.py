@@ -69,8 +69,8 @@ def test_another_number_of_ranks_trains_on_all_remaining_batches(batches, before
         if before != now and (done * before) % now:
             with pytest.raises(
                 InputError,
-                match=f"^{now} processes: .* by {before} processes, after {done * before} batches in total, which {now} processes "
-                "cannot share equally; start ",
+                match=f"^{now} processes: .*, because {now} processes cannot share these batches equally; .* saved by {before} processes "
+                f"after {done * before} batches in total; start ",
             ):
                 one.load_state_dict(state)
             return

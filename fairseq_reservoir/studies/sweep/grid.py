@@ -85,11 +85,13 @@ def read_grid(path: str, out: str) -> tuple[list[Run], list[Choice]]:
         if len(os.fsencode(run.name)) > _LONGEST_NAME:
             raise grid.error(
                 "axes",
-                f"the name of a run, {run.name[:40]}..., has more than {_LONGEST_NAME} bytes; define a short name for its flags under arms",
+                f"the name of a run, {run.name[:40]}..., has more than {_LONGEST_NAME} bytes; "
+                "under the key arms, define a short name for its flags",
             )
         if run.name in runs:
             raise grid.error(
-                "axes", f"two runs would have the name {run.name}; define different names for their flags under arms"
+                "axes",
+                f"two runs would have the name {run.name}; under the key arms, define different names for their flags",
             )
         runs[run.name] = run
     chosen_axis = grid.chosen_axis(axes)

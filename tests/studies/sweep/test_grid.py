@@ -191,7 +191,7 @@ def test_the_environment_overrides_defaults(read, monkeypatch):
         ("command: x\naxes: {seed: [one]}", "axes: seed: 'one' is not a whole number"),
         (
             "command: x\naxes: {a: [b/c, b_c]}",
-            "axes: two runs would have the name b_c; define different names for their flags under arms",
+            "axes: two runs would have the name b_c; under the key arms, define different names for their flags",
         ),
         ("command: x\narms: {a: [--x]}", "arms: a: must be flags, in one line"),
         ("command: x\narms: {'': --x}", "arms: '': a name needs a letter or a digit"),
