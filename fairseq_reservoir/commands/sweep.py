@@ -185,7 +185,7 @@ class _Sweep:
 
 @contextlib.contextmanager
 def _collecting(errors):
-    """Print an InputError of the body and add it to the list."""
+    """Print an InputError that is raised in the ``with`` block, and append it to ``errors``."""
     try:
         yield
     except InputError as error:

@@ -15,7 +15,7 @@ _SHOWN = 20
 
 @dataclass
 class Session:
-    """One run of the command.
+    """State of one run of ``fairseq-interactive``.
 
     Attributes:
         first: number of the first line in the current buffer. The first line of the input has number 1.
@@ -37,9 +37,10 @@ def current_session() -> Session | None:
 
 
 def call_in_a_session(original, cfg, main, **kwargs):
-    """Run a command. ``fairseq-interactive`` runs in a session.
+    """Run a fairseq command, inside a ``Session`` if it is ``fairseq-interactive``.
 
-    Its functions are wrapped here and not when the plugin is imported, because importing its module configures logging.
+    The functions of ``fairseq-interactive`` are wrapped here. Wrapping them when the plugin is imported would import the module of
+    the command, which configures logging.
     """
     command = sys.modules.get(getattr(main, "__module__", ""))
     if not (hasattr(command, "buffered_read") and hasattr(command, "make_batches")):

@@ -74,7 +74,7 @@ def replace_unknown_words():
 
 
 def _with_words(generate, dictionary):
-    """Wrap a generator's ``generate``: each hypothesis gets an ``_Aligned``."""
+    """Wrap a generator's ``generate`` to store an ``_Aligned`` as the ``alignment`` of each hypothesis."""
 
     def with_words(models, sample, **kwargs):
         translations, session = generate(models, sample, **kwargs), current_session()

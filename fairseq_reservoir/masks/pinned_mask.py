@@ -26,9 +26,10 @@ def draw_pinned(shape: Sequence[int], choices: MaskChoices, seed: int, name: str
         seed, name: the draw depends only on these.
 
     Returns:
-        (mask, learned, counts). ``mask`` is 0 at entries that are not pinned: bool, or int8 if it is signed or has several keep
-        ratios. ``learned`` has the columns of the entries that are not pinned, int64 (rows, columns - pinned). ``counts`` is the
-        number of kept pinned entries for each keep ratio: per row if the scope is "row", else per tensor.
+        (mask, learned, counts). ``mask`` is 0 at entries that are not pinned. Its dtype is bool, or int8 if it is signed or
+        has several keep ratios. ``learned`` is int64, (rows, columns - pinned). It contains the column indices of the entries that
+        are not pinned. ``counts`` is the number of kept pinned entries for each keep ratio, per row if the scope is "row" and
+        else per tensor.
     """
     rows, columns = shape
     per_row = pinned_per_row(columns, choices)

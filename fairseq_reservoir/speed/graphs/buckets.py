@@ -292,7 +292,7 @@ def _of_text(dataset: MonolingualDataset) -> tuple[int, list[Side]]:
 
 
 def _of_dictionary(dataset: NestedDictionaryDataset) -> tuple[int, list[Side]] | None:
-    """Layout of masked_lm and sentence_prediction: all padded entries have the sizes of the input."""
+    """Layout of masked_lm and sentence_prediction; None unless all padded entries have the sizes of the input."""
     padded = {name: entry for name, entry in dataset.defn.items() if isinstance(entry, PadDataset)}
     source = padded.get("net_input.src_tokens")
     if source is None or any(type(entry).collater is not PadDataset.collater for entry in padded.values()):

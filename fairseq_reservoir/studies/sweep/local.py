@@ -126,7 +126,7 @@ class Queue:
         self._add()
 
     def take_back(self) -> None:
-        """Add unfinished foreign runs to the waiting runs when no process runs them any more."""
+        """Move foreign runs to the waiting runs if no process locks them any more and they are still due."""
         self.waiting += self.foreign.released(self.retry_failed, self.end)
 
     def _add(self):
@@ -159,7 +159,7 @@ class ForeignRuns:
         return sum(run.is_orphaned for run, _ in self.runs)
 
     def released(self, retry_failed: bool, on_end: OnEnd) -> list[Run]:
-        """Remove the runs that no process runs any more. Return those that are still due, and call ``on_end`` for the others."""
+        """Remove the runs that no process locks any more. Return those that are still due, and call ``on_end`` for the others."""
         free = [pair for pair in self.runs if not _is_locked(pair[0])]
         self.runs = [pair for pair in self.runs if pair not in free]
         due = [run for run, _ in free if run.is_due(retry_failed)]
