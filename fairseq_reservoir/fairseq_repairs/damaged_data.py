@@ -90,13 +90,13 @@ def _fault(path: str, known: list[str], error: Exception) -> str:
 
 
 def _check_entries(path: str, dictionary: Any, known: int) -> None:
-    """Refuse entries that fairseq accepts and that can only be damage."""
+    """Refuse corrupted entries that fairseq accepts."""
     if len(dictionary.symbols) == known:
         raise InputError(f"{path}: an empty dictionary; {_MAKE_IT}")
     for word, count in zip(dictionary.symbols[known:], dictionary.count[known:]):
         if not word or "\0" in word:
             raise InputError(
-                f"{path}: has {_shown(word)} with count {str(count)[:20]}: not a word and its count; {_MAKE_IT}"
+                f"{path}: the word {_shown(word)} with count {str(count)[:20]} is empty or has a NUL byte; {_MAKE_IT}"
             )
     if dictionary.symbols[known].startswith(_BYTE_ORDER_MARK):
         raise InputError(

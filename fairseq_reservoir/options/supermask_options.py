@@ -136,7 +136,7 @@ class MaskOptions(FastOptions):
     mask_seed: int = option(SEED, "seed of random weights, initial scores and random masks. Default: --seed", "N")
     freeze: Optional[str] = option(
         None,
-        "further components to freeze at their initial values, as in att,encoder.ffn. Masks of frozen components stay as drawn",
+        "further components to freeze at their initial values, as in att,encoder.ffn. The masks of frozen components are not trained",
         "SPEC",
     )
     regenerate_weights: bool = option(

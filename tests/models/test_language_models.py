@@ -228,8 +228,8 @@ ADAPTIVE = {"adaptive_input": True, "adaptive_input_cutoff": "9"}
         (
             "reservoir_transformer_lm",
             {**ADAPTIVE, "tie_adaptive_weights": True},
-            "--tie-adaptive-weights: needs --adaptive-input and the same --adaptive-input-cutoff (9) "
-            "and --adaptive-softmax-cutoff (None)",
+            "--tie-adaptive-weights: needs --adaptive-input, and --adaptive-input-cutoff (9) must equal "
+            "--adaptive-softmax-cutoff (None)",
         ),
         (
             "reservoir_transformer_lm",

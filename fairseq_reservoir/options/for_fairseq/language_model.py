@@ -103,7 +103,7 @@ def check_language_model(options: Namespace) -> None:
     ):
         if options.tie_adaptive_weights and (not options.adaptive_input or at_input != at_output):
             raise InputError(
-                f"--tie-adaptive-weights: needs --adaptive-input and the same --adaptive-input-{name} ({at_input}) and "
+                f"--tie-adaptive-weights: needs --adaptive-input, and --adaptive-input-{name} ({at_input}) must equal "
                 f"--adaptive-softmax-{name} ({at_output})"
             )
 
@@ -112,7 +112,7 @@ def as_decoder_config(options: Namespace) -> TransformerConfig:
     """fairseq's nested configuration of a language model's decoder, with our flags as further attributes.
 
     Raises:
-        InputError: see ``check_language_model``; or the input is adaptive, and an output that is not adaptive is tied to it.
+        InputError: see ``check_language_model``; or an output that is not adaptive is tied to an adaptive input.
     """
     check_language_model(options)
     tied = options.share_decoder_input_output_embed and not options.adaptive_softmax_cutoff

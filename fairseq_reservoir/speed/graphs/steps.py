@@ -29,7 +29,7 @@ class Recording:
         names: names of the logged tensors.
         replay: a function that replays the step and returns the logged tensors.
         held: tensors of the model that are neither parameters nor buffers, such as fairseq's mask of future tokens. fairseq replaces it
-            for a longer sentence, but a replay goes on to read the old one.
+            for a longer sentence, but a replay still reads the old one.
     """
 
     tokens: Tensor
@@ -124,7 +124,7 @@ class GraphedSteps:
         return list(log), list(log.values())
 
     def _first(self, shape: Shape, sample: Any, model: Any, criterion: Any) -> dict[str, Tensor]:
-        """An ordinary step. The first one of all finds out which parameters get a gradient."""
+        """Run an ordinary step. The very first one also finds the parameters that get a gradient."""
         mark(sample, always=True)
         (names, values), self.needed[shape] = self.recorder.measured(lambda: self._compute(sample, model, criterion))
         if self.gradients is None:
@@ -170,7 +170,7 @@ class GraphedSteps:
         return dict(zip(recording.names, values))
 
     def _follow(self, model: nn.Module) -> None:
-        """Drop all recordings if something has changed that they contain: places of tensors, frozen parameters, keep ratios of masks."""
+        """Drop all recordings if the address of a tensor, the set of frozen parameters or a keep ratio of a mask has changed."""
         if self._state is None:
             self._held = [*model.parameters(), *model.buffers()]
         state = ([(t.data_ptr(), t.requires_grad) for t in self._held], [m.keep_ratios for m in self._masks])
@@ -189,7 +189,7 @@ class GraphedSteps:
         steps = sum(self.kinds[kind] for kind in ("replayed", "ordinary"))
         return (
             f"{len(self.recordings)} recorded shapes, {self.kinds['replayed']} of {steps} steps replayed, "
-            f"{after / max(1, before):.3f} times the tokens, {self.recorder.mib()} MiB reserved"
+            f"{after / max(1, before):.3f} times as many tokens with padding, {self.recorder.mib()} MiB reserved"
         )
 
     def forget(self) -> None:
