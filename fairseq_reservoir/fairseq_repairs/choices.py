@@ -117,14 +117,14 @@ def owners_of_unknown(command: str | None, unrecognized: list[str], words: list[
 
 
 def _kinds(command):
-    """The kinds of choice of a command."""
+    """Names of fairseq's registries from which a command chooses by flags, such as ``task`` and ``criterion``."""
     if command == "fairseq-train":
         return ("arch", "task", *REGISTRIES)
     return ("task", *_BUILT[command]) if command in _BUILT else ()
 
 
 def _choices(kind, chosen):
-    """The choices of a kind by name. Architectures of the same model have the same flags; only the one most like ``chosen`` is included."""
+    """The classes of a registry by name. Architectures of one model have the same flags, so only the nearest to ``chosen`` is included."""
     if kind == "task":
         return {name: made for name, made in TASK_REGISTRY.items() if not name.startswith("dummy_")}
     if kind != "arch":
@@ -158,7 +158,7 @@ def _flags(kind, name, made):
 
 
 def _given(kind, words):
-    """The choice of this kind on the command line, or its default."""
+    """The name that the command line gives for this registry, or the default name."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument(flag_of(kind), *(["-a"] if kind == "arch" else []), dest="chosen", default="")
     defaults = {"task": "translation"} | {name: of["default"] for name, of in REGISTRIES.items()}

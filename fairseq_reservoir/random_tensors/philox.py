@@ -32,7 +32,7 @@ def words(seed: int, name: str, count: int) -> np.ndarray:
 
 
 def _empty_on_meta(draw: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Decorator: return an empty tensor on the meta device."""
+    """Decorator: on the meta device, return a tensor without values instead of drawing."""
 
     @functools.wraps(draw)
     def wrapper(seed: int, name: str, shape: Shape, *args: float) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Train with torch's other fp32 matrix products on a CPU, but keep the usual ones for the batched products of attention.
+"""Compute fp32 matrix products with oneDNN on a CPU, except the batched products of attention.
 
 ``torch.set_float32_matmul_precision("medium")`` sends ``mm``, ``addmm``, ``bmm`` and the small products inside torch's attention kernel to
 oneDNN. With oneDNN, that kernel was six times slower. The setting is global in the process, and the backward pass reads it too.
@@ -19,7 +19,7 @@ _in_use: ContextVar[bool] = ContextVar("other_products", default=False)
 
 @contextmanager
 def other_products(wanted: bool = True) -> Iterator[None]:
-    """Use torch's other fp32 products inside the context, and the usual ones after it. Without ``wanted``, change nothing."""
+    """Compute fp32 products with oneDNN inside the context, and with torch's default after it. If not ``wanted``, change nothing."""
     if not wanted:
         yield
         return
@@ -33,9 +33,9 @@ def other_products(wanted: bool = True) -> Iterator[None]:
 
 
 def usual_products(function: Callable[..., Any], *inputs: Tensor | None) -> Any:
-    """Compute ``function(*inputs)`` with torch's usual products, and later its gradient, if ``other_products`` are in use.
+    """Compute ``function(*inputs)``, and later its gradient, with torch's default products, even inside ``other_products``.
 
-    torch's engine runs the newest node first. So no other product of the backward pass runs between those of ``function``.
+    torch's autograd engine runs the newest node first, so no other product of the backward pass runs between those of ``function``.
 
     Args:
         function: returns a tensor, or a tuple of tensors and None.
@@ -57,7 +57,7 @@ def usual_products(function: Callable[..., Any], *inputs: Tensor | None) -> Any:
 
 
 class _Enter(torch.autograd.Function):
-    """Identity. Its backward pass is the last of a function, and ends the use of the usual products."""
+    """Identity before a function. Its backward pass runs after that of the function, and switches back to oneDNN."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -71,7 +71,7 @@ class _Enter(torch.autograd.Function):
 
 
 class _Leave(torch.autograd.Function):
-    """Identity. Its backward pass is the first of a function, and begins the use of the usual products."""
+    """Identity after a function. Its backward pass runs before that of the function, and switches to torch's default products."""
 
     @staticmethod
     def forward(ctx: Any, *outputs: Tensor | None) -> tuple[Tensor | None, ...]:

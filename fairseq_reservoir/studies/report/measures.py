@@ -61,7 +61,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class OtherFile:
-    """A file in the figure of sizes that does not belong to a run, such as the model of another program."""
+    """A file without a run, such as another program's model, that is a further point in the figure of file sizes."""
 
     name: str
     bytes: int

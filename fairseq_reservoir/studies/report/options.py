@@ -21,7 +21,7 @@ class ReportOptions:
         against: configuration key; the report shows the scores against its values.
         references: file with the references of the test set; by default fairseq-generate's T-lines are used.
         ignore: configuration keys in which the runs of an arm may differ.
-        points: further files for the figure of sizes, each (name, bytes, sacreBLEU) as text.
+        points: further files for the figure of file sizes, each (name, bytes, sacreBLEU) as text.
         comparisons: pairs of names of arms to compare; their p-values are corrected together.
         figures: whether to draw figures.
 

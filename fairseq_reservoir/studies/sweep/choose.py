@@ -26,13 +26,14 @@ class Score:
 
 @dataclass
 class Choice:
-    """Runs that differ only in the seed and in one axis: the choice is the best value of this axis.
+    """Values of one axis, from which the best one is chosen. Their runs differ only in this axis and in the seed.
 
     Attributes:
         name: common part of the runs' names, such as ``LTLTL``.
         axis: name of the axis.
-        make: function from a value that is not in the grid file to its runs, one per seed in order; [] if the file excludes the value.
-        further: how many such values may still be added.
+        make: function that returns the runs of a new value, one per seed in the order of the seeds. It returns [] if the grid file
+            excludes the value.
+        further: number of new values that may still be added to those in the grid file.
         first: runs of the first seed, by value of the axis.
         others: runs of the other seeds, by value of the axis.
     """
@@ -111,8 +112,8 @@ class Decisions:
 
     Args:
         choices: the choices. Each one is decided independently, as soon as all its runs of the first seed have ended.
-        score_of: function from a run to its score, or None.
-        is_awaited: function from a run to whether this sweep will still end it, for example because it retries a failed run.
+        score_of: function that returns the score of a run, or None.
+        is_awaited: function that returns whether this sweep still has to finish a run, such as a failed run that it retries.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ def runs(tmp_path):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Save only the figure of sizes. Saving the other figures takes seconds, and test_report.py checks their files."""
+    """Save only the figure of file sizes. Saving the other figures takes seconds, and test_report.py checks their files."""
     of_sizes, draw, save = [], figures._bytes, figures._saved
 
     def remember(study):
