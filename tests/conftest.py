@@ -19,6 +19,8 @@ os.fsync = lambda descriptor: None
 # A DataLoader's worker often notices its end only after its wait for work, 5 s by default.
 torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.2
 if not torch.cuda.is_available():
+    # Triton must know that it interprets kernels before anything imports it.
+    os.environ["TRITON_INTERPRET"] = "1"
     # torch stores each seed for later devices with a stack trace, which takes longer under pytest than many updates.
     for devices in (torch.cuda.random, torch.xpu.random, torch.mtia):
         devices._lazy_call = lambda call, **how: None

@@ -27,23 +27,6 @@ needs_triton = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def kernels():
-    """Import triton in interpreter mode on a machine without a GPU."""
-    if DEVICE == "cuda" or importlib.util.find_spec("triton") is None:
-        yield
-        return
-    before = os.environ.get("TRITON_INTERPRET")
-    os.environ["TRITON_INTERPRET"] = "1"
-    from fairseq_reservoir.masks import radix_kernels
-
-    if type(radix_kernels.write_mask).__name__ != "InterpretedFunction":
-        pytest.skip("triton was imported before without its interpreter")
-    yield
-    if before is None:
-        del os.environ["TRITON_INTERPRET"]
-
-
 def select(x, counts, magnitude, long):
     """``radix_selection.select`` with small blocks; ``long`` rows are divided among programs."""
     sizes = SMALL | {"_SHORT": 0 if long else 16384}

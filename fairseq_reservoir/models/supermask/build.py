@@ -27,7 +27,7 @@ from ...random_tensors.recipe import Recipe
 from .stacks import MaskedParts, masked_embedding
 
 # Options that may differ from those of a checkpoint. ``freeze`` is compared only when training is resumed.
-_FREE = ("freeze", "regenerate_weights", "fast")
+_FREE = ("freeze", "regenerate_weights", "fast", "cuda_graphs", "cuda_graph_buckets")
 # Options that a description contains only if they are set. Without them, it equals the description of earlier versions.
 _IF_GIVEN = ("mask_trained_weights", "mask_row_gain")
 _DESCRIBED = [name for name in MaskOptions.__dataclass_fields__ if name not in _FREE and not name.startswith("_")]
