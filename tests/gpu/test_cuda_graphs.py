@@ -110,8 +110,11 @@ def test_an_overflow_skips_the_update(device, toy_data):
     assert_same_bits(graphed.weights, ordinary.weights)
 
 
-def one_of_two(rank, folder, device, data, begin, records):
-    words = [*MODELS["masks"].split(), *SMOOTHED, *COMMON, "--max-update", 12, "--no-save"]
+def one_of_two(rank, folder, device, data, begin, model, records):
+    criterion = [] if model == "roberta" else SMOOTHED
+    words = [*MODELS[model].split(), *criterion, *COMMON, "--max-update", 12, "--no-save"]
+    # Five batches in an epoch: the second rank has none in the third update.
+    words += ["--batch-size", 33, "--required-batch-size-multiple", 1]
     words += ["--distributed-backend", "gloo", "--device-id", 0, "--ddp-backend", "legacy_ddp"]
     with recording(device), nullcontext() if records else never_recording():
         run = train_as(rank, 2, folder / f"meeting {records}", data, *words, begin=begin)
@@ -120,11 +123,12 @@ def one_of_two(rank, folder, device, data, begin, records):
 
 
 @pytest.mark.slow
-def test_two_ranks(device, toy_data, tmp_path):
+@pytest.mark.parametrize("model", ["masks", "roberta"])
+def test_two_ranks(device, toy_data, tmp_path, model):
     """Gradients are summed over the ranks after the replay."""
     begin = [word for word in RUN if device == "cpu" or word != "--cpu"]
     graphed, ordinary = (
-        in_processes(2, one_of_two, tmp_path, device, toy_data, begin, records) for records in (True, False)
+        in_processes(2, one_of_two, tmp_path, device, toy_data, begin, model, records) for records in (True, False)
     )
     for (losses, weights, replayed), (others, wholes, none) in zip(graphed, ordinary):
         assert replayed >= 4 and not none

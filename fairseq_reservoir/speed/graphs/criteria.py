@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from fairseq import modules
 from fairseq.criterions import FairseqCriterion
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
@@ -47,15 +48,23 @@ def forward(criterion: FairseqCriterion, model: Any, sample: dict[str, Any]) -> 
         return loss, {name: value for name, value in log.items() if isinstance(value, Tensor)}
     features = model(**sample["net_input"], features_only=True)[0]
     index, labels = sample[MASKED]["index"], sample[MASKED]["labels"]
-    logits = getattr(model, "module", model).encoder.lm_head(features.flatten(0, 1).index_select(0, index))
+    # fairseq's wrapper of several ranks has the attributes of the model.
+    logits = model.encoder.lm_head(features.flatten(0, 1).index_select(0, index))
     loss = modules.cross_entropy(logits, labels, reduction="sum", ignore_index=criterion.padding_idx)
     return loss, {"loss": loss.detach()}
 
 
-def counts(criterion: FairseqCriterion, sample: dict[str, Any]) -> dict[str, int]:
-    """The numbers of a logging output: tokens, sentences and the sample size, by which gradients are divided. Padding does not count."""
+def counts(criterion: FairseqCriterion, sample: dict[str, Any], several: bool = False) -> dict[str, Any]:
+    """The numbers of a logging output: tokens, sentences and the sample size, by which gradients are divided. Padding does not count.
+
+    Args:
+        several: whether several ranks are trained. They sum numbers of the host and of the device separately, and the sample size of
+            fairseq's masked language model is on the device. Another rank may run an ordinary step.
+    """
     sentences, tokens = int(sample["nsentences"]), int(sample["ntokens"])
-    size = sentences if getattr(criterion, "sentence_avg", False) else tokens
+    size: Any = sentences if getattr(criterion, "sentence_avg", False) else tokens
     if is_masked(criterion):
         size = sample[MASKED]["count"]
+        if several:
+            size = torch.full((), size, dtype=torch.int64, device=sample["target"].device)
     return {"ntokens": tokens, "nsentences": sentences, "sample_size": size}

@@ -35,10 +35,16 @@ class Gradients:
             self.buffers.append(buffer)
 
     def attach(self) -> None:
-        """Set all gradients to 0 if fairseq has removed them. In gradient accumulation they stay as they are."""
+        """Set all gradients to 0 if fairseq has removed them. In gradient accumulation they keep their values.
+
+        An ordinary step of a batch without a bucket leaves gradients of its own. Their values are copied.
+        """
         if not self.parameters or self.parameters[0].grad is self.views[0]:
             return
+        found = [p.grad for p in self.parameters]
         for buffer in self.buffers:
             buffer.zero_()
-        for p, view in zip(self.parameters, self.views):
+        for p, view, gradient in zip(self.parameters, self.views, found):
+            if gradient is not None:
+                view.copy_(gradient)
             p.grad = view

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from fairseq.data.iterators import EpochBatchIterator
 from fairseq.modules import LayerDropModuleList
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.utils import eval_bool
@@ -47,7 +48,8 @@ def use(trainer: Any, masks: Sequence[Any], recorder: Any) -> GraphedSteps:
     """Replace the ``train_step`` of a trainer's task by one that records steps with ``recorder``."""
     task = trainer.task
     usual = type(task).train_step.__get__(task)
-    steps = GraphedSteps(recorder, usual, masks, trainer.cfg.common.log_interval or 0)
+    several = trainer.cfg.distributed_training.distributed_world_size > 1
+    steps = GraphedSteps(recorder, usual, masks, trainer.cfg.common.log_interval or 0, several)
     task.train_step = steps.train_step
     return steps
 
@@ -71,6 +73,8 @@ def unsupported_reason(trainer: Any) -> str | None:
         "--left-pad-target": eval_bool(str(left_target)),
         "--freeze-cache": freeze_cache.read_setting(cfg)[0] is not None,
         "--backskip": read(FrozenLayerOptions, cfg.model).backskip is not None,
+        "--store-ema, because the task trains with the averages": cfg.ema.store_ema
+        and getattr(task, "uses_ema", False),
     }
     for flag, is_given in unsupported.items():
         if is_given:
@@ -96,6 +100,10 @@ def choose_buckets(trainer: Any, steps: GraphedSteps, iterator: Any) -> None:
     those of the epoch before.
     """
     task, before = trainer.task, steps.padder
+    if not isinstance(iterator, EpochBatchIterator):
+        logger.info("--cuda-graphs: no effect: the batches of %s are not known", type(iterator).__name__)
+        steps.padder = None
+        return
     if isinstance(iterator.collate_fn, PackingCollater):  # fairseq uses an iterator for several epochs
         iterator.collate_fn = iterator.collate_fn.collate
     dataset = task.dataset(trainer.cfg.dataset.train_subset)

@@ -53,6 +53,7 @@ class GraphedSteps:
         usual: the ``train_step`` of the task, for batches that are not padded.
         masks: the modules with masked weights. Their masks are selected in every recording.
         log_interval: at this number of updates the share of changed mask entries is logged.
+        several: whether several ranks are trained.
     """
 
     def __init__(
@@ -61,8 +62,9 @@ class GraphedSteps:
         usual: Callable[..., Any],
         masks: Sequence[Any] = (),
         log_interval: int = 0,
+        several: bool = False,
     ) -> None:
-        self.recorder, self.usual = recorder, usual
+        self.recorder, self.usual, self.several = recorder, usual, several
         self._masks, self.log_interval = list(masks), log_interval
         self.padder: padding.Padder | None = None  # until the batches of an epoch are known
         self.recordings: OrderedDict[Shape, Recording] = OrderedDict()
@@ -90,7 +92,7 @@ class GraphedSteps:
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """The forward and backward pass of a batch, as the ``train_step`` of fairseq's tasks."""
         # Hooks, such as those that fairseq adds to find a NaN, must see the layers.
-        shape = None if ignore_grad or more or model._forward_hooks else sample.get(padding.BUCKET)
+        shape = None if ignore_grad or more or _is_watched(model) else sample.get(padding.BUCKET)
         if shape is None:
             self.kinds["ordinary"] += 1
             result: tuple[Tensor, int, dict[str, Any]] = self.usual(
@@ -114,7 +116,7 @@ class GraphedSteps:
             optimizer._needs_sync = True
         for i, tokens in enumerate(sample[padding.TOKENS]):
             self.tokens[i] += tokens
-        numbers = criteria.counts(criterion, sample)
+        numbers = criteria.counts(criterion, sample, self.several)
         return log["loss"], numbers["sample_size"], {**log, **numbers}
 
     def _compute(self, sample: dict[str, Any], model: Any, criterion: Any) -> tuple[list[str], list[Tensor]]:
@@ -126,7 +128,15 @@ class GraphedSteps:
     def _first(self, shape: Shape, sample: Any, model: Any, criterion: Any) -> dict[str, Tensor]:
         """Run an ordinary step. The very first one also finds the parameters that get a gradient."""
         mark(sample, always=True)
-        (names, values), self.needed[shape] = self.recorder.measured(lambda: self._compute(sample, model, criterion))
+        try:
+            (names, values), self.needed[shape] = self.recorder.measured(
+                lambda: self._compute(sample, model, criterion)
+            )
+        except torch.cuda.OutOfMemoryError:
+            # fairseq skips the batch. The next one gets the memory of the recordings.
+            self.recordings.clear()
+            self.recorder.forget()
+            raise
         if self.gradients is None:
             self.gradients = Gradients([p for p in model.parameters() if p.requires_grad])
         self.kinds["ordinary"] += 1
@@ -140,6 +150,8 @@ class GraphedSteps:
             if not self.recordings:
                 return False
             self.recordings.popitem(last=False)
+            if not self.recordings:  # the pool is freed with its last recording
+                self.recorder.forget()
         return True
 
     def _record(self, shape: Shape, sample: Any, model: Any, criterion: Any) -> Recording:
@@ -211,6 +223,15 @@ class GraphedSteps:
     def _forget_masks(self) -> None:
         for masked in self._masks:
             masked.mask_cache.forget()
+
+
+def _is_watched(model: Any) -> bool:
+    """Whether the model, or its wrapper of several ranks, has hooks."""
+    while not model._forward_hooks:
+        model = model._modules.get("module")
+        if model is None:
+            return False
+    return True
 
 
 def _loose_tensors(model: nn.Module) -> list[Tensor]:

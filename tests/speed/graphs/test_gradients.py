@@ -20,6 +20,19 @@ def test_views_of_one_buffer():
     assert a.grad.tolist() == [3, 4] and a.grad.data_ptr() == gradients.views[0].data_ptr()
 
 
+def test_gradients_of_an_ordinary_step_are_kept():
+    """A batch without a bucket comes first in an update, and a padded one second."""
+    a, b = (nn.Parameter(torch.ones(2)) for _ in range(2))
+    a.grad, b.grad = torch.ones(2), torch.ones(2)
+    gradients = Gradients([a, b])
+    a.grad = b.grad = None
+    (2 * b).sum().backward()
+    gradients.attach()
+    (3 * a.sum() + 4 * b.sum()).backward()
+    assert a.grad.tolist() == [3, 3] and b.grad.tolist() == [6, 6]
+    assert a.grad is gradients.views[0] and b.grad is gradients.views[1]
+
+
 def test_a_new_update_begins_with_0():
     a, b = (nn.Parameter(torch.ones(2)) for _ in range(2))
     a.grad, b.grad = torch.ones(2), torch.ones(2)

@@ -4,7 +4,8 @@ import logging
 
 import pytest
 
-from fairseq_reservoir.speed.graphs import start
+from fairseq_reservoir.speed.graphs import recorder, start
+from fairseq_reservoir.speed.graphs.steps import GraphedSteps
 from tests.support.commands import RUN, train
 from tests.support.graphs import recording
 
@@ -81,3 +82,13 @@ def test_a_masked_language_model_up_to_rounding(toy_data):
         graphed = train(toy_data, *flags, "--cuda-graphs", "--cuda-graph-buckets", 2, begin=RUN)
     assert graphed.trainer.graphs.kinds["replayed"] > 5
     assert graphed.losses == pytest.approx(usual.losses, rel=1e-4)
+
+
+def test_batches_of_another_iterator_are_not_padded(toy_data, caplog):
+    """A task may return an iterator whose batches are not known before, such as fairseq's ``StreamingEpochBatchIterator``."""
+    caplog.set_level(logging.INFO)
+    run = train(toy_data, *LAYERS)
+    steps = GraphedSteps(recorder.Rerun(), None)
+    start.choose_buckets(run.trainer, steps, iter([]))
+    assert steps.padder is None
+    assert caplog.messages[-1] == "--cuda-graphs: no effect: the batches of list_iterator are not known"
