@@ -80,6 +80,9 @@ def test_equals_the_selection_on_the_cpu(long, data, n, rows, magnitude):
     picks = torch.randint(len(few), (rows, n), generator=torch.Generator().manual_seed(n))
     dtype = data.draw(st.sampled_from([torch.float32, torch.half, torch.bfloat16]))
     x = torch.tensor(few)[picks].to(dtype)
+    if dtype == torch.bfloat16 and DEVICE == "cpu":
+        # The interpreter does not convert subnormal bfloat16 numbers exactly. The compiled kernels do: `cvt.f32.bf16` without `ftz`.
+        x[x.abs() < torch.finfo(dtype).tiny] = 0
     counts = data.draw(st.lists(st.integers(0, n), min_size=1, max_size=2))
     found = select(x, counts, magnitude, long)
     assert found.equal(selection.select_largest([x], counts, magnitude)[0])
