@@ -69,15 +69,15 @@ def where_trained(config: Any) -> dict[str, dict[str, Any]]:
 def check(
     path: str, expected: dict[str, dict[str, Any]], task: Any, owner: str = "of DATA", same_size: bool = False
 ) -> None:
-    """Refuse a task if its dictionaries differ from those of the training.
+    """Refuse a task if its dictionaries differ from the training dictionaries.
 
     Args:
         path: beginning of the message, such as the path of the checkpoint.
-        expected: dictionaries of the training, as ``describe`` returns them.
+        expected: training dictionaries, as ``describe`` returns them.
         task: fairseq's task, with the dictionaries to compare.
-        owner: phrase of the message that follows "the source dictionary", for the dictionaries of the task.
-        same_size: do not compare dictionaries of different sizes. Either they do not fit the tensors, which fairseq reports, or the model
-            shortens them on purpose, as BART does for translation.
+        owner: origin of the task's dictionaries. The message inserts it after "the source dictionary".
+        same_size: compare only dictionaries of the same size. If sizes differ, the dictionaries do not fit the tensors, which fairseq
+            reports, or the model shortens them on purpose, as BART does for translation.
 
     Raises:
         InputError: a dictionary differs.

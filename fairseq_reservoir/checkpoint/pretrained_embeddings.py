@@ -99,7 +99,7 @@ def start_from(embedding: torch.nn.Embedding, path: str | None, dictionary: Any,
         flag: the option that named the file, for messages.
 
     Raises:
-        InputError: as ``read_embeddings``, or the file has none of the words.
+        InputError: as ``read_embeddings``, or the file has none of the dictionary's words.
     """
     if not path or values_from_checkpoint.get():
         return
@@ -140,7 +140,7 @@ def defer_reading(parse_embedding: Callable[..., Any], embed_path: str) -> Any:
 
 
 def load_vectors(load_embedding: Callable[..., Any], embed_dict: Any, vocab: Any, embedding: torch.nn.Embedding) -> Any:
-    """Wraps ``utils.load_embedding``: log how many words the file has. Refuse a file without any of them, or of another dimension."""
+    """Wraps ``utils.load_embedding``: log how many dictionary entries a file covers. Refuse no coverage or another dimension."""
     if not isinstance(embed_dict, _LazyVectors):
         return load_embedding(embed_dict, vocab, embedding)
     start_from(embedding, embed_dict.path, vocab, "word vectors")
@@ -148,7 +148,7 @@ def load_vectors(load_embedding: Callable[..., Any], embed_dict: Any, vocab: Any
 
 
 def print_overlap(print_embed_overlap: Callable[..., Any], embed_dict: Any, vocab_dict: Any) -> None:
-    """Wraps ``utils.print_embed_overlap``: print nothing for our vectors, because ``load_vectors`` logs the number of words."""
+    """Wraps ``utils.print_embed_overlap``: print nothing for our vectors, because ``load_vectors`` logs the coverage."""
     if not isinstance(embed_dict, _LazyVectors):
         print_embed_overlap(embed_dict, vocab_dict)
 

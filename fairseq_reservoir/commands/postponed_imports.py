@@ -1,4 +1,7 @@
-"""Import scikit-learn and scipy.stats only when one of their functions is called. Most commands need none, and save seconds."""
+"""Import scikit-learn and scipy.stats only when one of their functions is called.
+
+This saves seconds, because most commands call none of them.
+"""
 
 import contextlib
 import importlib

@@ -1,4 +1,4 @@
-"""Repair of resuming a learning-rate schedule that depends on validation losses."""
+"""Repair of a learning-rate schedule that depends on validation losses: resume it with its state."""
 
 from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
@@ -35,8 +35,8 @@ def remember_bad_epochs():
 def step_after_epoch(trainer, extra_state: dict | None) -> None:
     """Pass the validation loss in a checkpoint to the schedule, if an uninterrupted run passes it after saving.
 
-    It does at the end of an epoch, if ``--validate-interval`` or ``--validate-interval-updates`` requires the validation. A validation
-    that was made only because the run stopped does not count.
+    An uninterrupted run does so at the end of an epoch if ``--validate-interval`` or ``--validate-interval-updates`` requires the
+    validation. A validation that was made only because the run stopped does not count.
     """
     if not remember_bad_epochs.is_applied or not extra_state:
         return

@@ -19,7 +19,7 @@ class FastAdam(Adam):
 
     torch's fused kernel divides by sqrt(v / (1 - b2^t)) + eps' instead. The update is the same with eps' = eps / sqrt(1 - b2^t).
     fairseq's own step runs if a parameter is not float32, with amsgrad, and for sparse gradients.
-    The kernel's lists of tensors are built again only if a gradient or the state of a parameter is another object than before.
+    The kernel's lists of tensors are built again only if a gradient or the state of a parameter has been replaced.
     """
 
     _groups: "tuple[_Group, ...]" = ()

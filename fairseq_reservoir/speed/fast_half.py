@@ -20,9 +20,9 @@ class FastHalf(MixedIn):
 
         G <- float32(g) before the step,  P <- Adam(P, c G),  p <- half(P) after the step
 
-    Copies and products have the bits of fairseq's own. The norm of G is equal up to rounding. fairseq stores all P as a list, or with
-    ``--fp16`` in one flat tensor, which is split into views once. ``clip_grad_norm`` reads the device once, through ``fetch``; fairseq
-    reads it three times with a loss scale.
+    Copies and products are bit-identical to fairseq's. The norm of G is equal to fairseq's up to rounding. fairseq stores all P as a list,
+    or with ``--fp16`` in one flat tensor, which is split into views once. ``clip_grad_norm`` reads the device once, through ``fetch``;
+    fairseq reads it three times with a loss scale.
     """
 
     # Returns the gradient norm as a tensor on the CPU.
@@ -32,7 +32,7 @@ class FastHalf(MixedIn):
 
     @cached_property
     def _copies(self) -> tuple[ListCopy, ListCopy]:
-        """The copies of gradients, and of weights."""
+        """Copy operations: gradients to float32, and weights to half precision."""
         return ListCopy(), ListCopy()
 
     def _sync_fp16_grads_to_fp32(self):
@@ -119,10 +119,10 @@ class FastHalf(MixedIn):
 def use_lists(optimizer: FairseqOptimizer, fetch: Callable[[Tensor], Tensor]) -> FairseqOptimizer:
     """Return an optimizer of fairseq's with operations on lists of tensors. It shares its state with the given one.
 
-    With ``--memory-efficient-fp16``, ``--memory-efficient-bf16`` and ``--use-bmuf`` fairseq's own is returned.
+    With ``--memory-efficient-fp16``, ``--memory-efficient-bf16`` and ``--use-bmuf`` fairseq's own optimizer is returned.
 
     Args:
-        optimizer: the optimizer of a trainer, around one of float32 with ``--bf16``, ``--fp16`` and ``--amp``.
+        optimizer: the optimizer of a trainer. With ``--bf16``, ``--fp16`` and ``--amp`` it wraps an optimizer of float32 weights.
         fetch: returns the gradient norm as a tensor on the CPU.
     """
     inner = getattr(optimizer, "fp32_optimizer", None)

@@ -14,12 +14,12 @@ from .tensor_lists import GradientLists
 
 
 class ListClipping(MixedIn):
-    """Mix-in for an optimizer of fairseq with float32 gradients g_i.
+    """Mix-in for an optimizer of fairseq: clip and scale float32 gradients g_i as one list.
 
         n = sqrt(sum_i |g_i|^2),  g_i <- g_i min(1, max_norm / (n + 10^-6)) if max_norm > 0
 
-    The norm is equal to fairseq's up to rounding. fairseq's own functions run for other gradients.
-    The gradients are checked again only if a gradient is another tensor than before.
+    The norm is equal to fairseq's up to rounding. For other gradients, fairseq's own functions are called.
+    Dtype, device and layout of the gradients are checked again only if a gradient tensor has been replaced.
     """
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Lists of parameters and gradients for torch's operations on lists. They are checked again only if the tensors have changed."""
+"""Lists of parameters and gradients for torch's operations on lists. They are checked again only if a tensor has been replaced."""
 
 from collections.abc import Callable, Sequence
 from operator import is_
@@ -15,9 +15,10 @@ def same(first: Sequence[Any], second: Sequence[Any]) -> bool:
 
 
 class GradientLists:
-    """Reads the gradients of parameters, and properties of both, which are computed again only if a tensor is another one.
+    """Reads the gradients of parameters, and properties of both.
 
-    The gradients are compared by weak references, so that they are not kept in memory.
+    The properties are computed again only if a tensor has been replaced. The gradients are compared by weak references,
+    so that they are not kept in memory.
     """
 
     def __init__(self, compute: Callable[[list[Tensor], list[Tensor]], Any]) -> None:
@@ -45,7 +46,7 @@ class ListCopy:
     """Copies a list of tensors to another list with one operation for each pair of dtypes.
 
     torch launches one kernel for a list if all its tensors have the same dtype. Scores of masks are float32 in a model in half precision.
-    The dtypes are read again only if a target is another tensor, or if a source is missing or no longer missing. No source is kept.
+    The dtypes are read again only if a target has been replaced, or if a source is missing or no longer missing. No source is kept.
     """
 
     def __init__(self) -> None:
