@@ -101,7 +101,9 @@ def _symbols(dictionary: Dictionary, flags: TextFlags) -> tuple[str, ...]:
         raise InputError("--with-text: the special symbols of this task's dictionaries differ from fairseq's")
     if invalid := find_invalid_symbol(dictionary.symbols):
         symbol, reason = invalid
-        raise InputError(f"{flags.pieces_flag}: a dictionary has {symbol!r}{reason}; export without text")
+        raise InputError(
+            f"{flags.pieces_flag}: a dictionary has {symbol!r}{reason}; remove the flags for the preparation of text"
+        )
     return tuple(dictionary.symbols[len(special) :])
 
 

@@ -165,4 +165,7 @@ def test_words_that_a_line_cannot_hold(word, why):
         dictionary.add_symbol(each, overwrite=True)
     with pytest.raises(InputError) as refusal:
         collect._symbols(dictionary, TextFlags(with_text=True))
-    assert str(refusal.value) == f"--with-text: a dictionary has {word!r}{why}; export without text"
+    assert (
+        str(refusal.value)
+        == f"--with-text: a dictionary has {word!r}{why}; remove the flags for the preparation of text"
+    )
