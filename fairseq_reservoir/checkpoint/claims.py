@@ -41,7 +41,7 @@ def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config:
         claimed |= {name: entry["shape"] for name, entry in body.get(group, {}).items()}
     for name, shape in claimed.items():
         if not is_shape(shape):
-            _refuse(path, name, f"shape {str(shape)[:80]}")
+            _refuse(path, name, f"shape {str(shape)[:80]} is invalid")
     _check_layers(path, config, len(claimed) + len(body["tied"]))
     metas = {name: torch.empty(shape, device="meta") for name, shape in claimed.items()}
     words = max(meta_checkpoint.dictionary_sizes(metas))
@@ -59,10 +59,10 @@ def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config:
     for name, shape in claimed.items():
         size = math.prod(shape)
         if name in expected and tuple(shape) != expected[name] and size > _SMALL:
-            _refuse(path, name, f"shape {shape}, but its model needs {list(expected[name])}")
+            _refuse(path, name, f"its shape is {shape}, but its model needs {list(expected[name])}")
         unknown += 0 if name in expected else size
     if unknown > sum(map(math.prod, expected.values())) + _SMALL:
-        _refuse(path, "tensors", f"{unknown:,} entries of tensors that its model does not have")
+        _refuse(path, "tensors", f"it has {unknown:,} entries of tensors that its model does not have")
 
 
 def _check_layers(path: str, config: Any, names: int) -> None:
@@ -72,7 +72,7 @@ def _check_layers(path: str, config: Any, names: int) -> None:
         value = vars(flags)[name]
         layers = value if isinstance(value, int) else len(value) if isinstance(value, str) else 0
         if layers > max(_FEW_LAYERS, _LAYERS_PER_NAME * names):
-            _refuse(path, name, f"{layers:,} layers, but only {names:,} tensors")
+            _refuse(path, name, f"it has {layers:,} layers, but only {names:,} tensors")
 
 
 def _refuse(path: str, name: str, what: str) -> NoReturn:

@@ -100,7 +100,9 @@ class Entry:
         raw = raw if type(raw) is dict else {}
         shape, dtype, width = raw.get("shape"), _DTYPES.get(str(raw.get("dtype"))), raw.get("bits", 8)
         if not is_shape(shape) or math.prod(shape) > _MOST_PER_BYTE * payload_bytes:
-            raise ValueError(f"shape {str(shape)[:80]} in {payload_bytes:,} bytes")
+            raise ValueError(
+                f"shape {str(shape)[:80]} is invalid, or too large for a file with {payload_bytes:,} bytes of tensors"
+            )
         if not _is_count(width) or not 1 <= width <= 8 or ("bits" in raw) == bool(dtype):
             raise ValueError("its dtype or its number of bits is invalid")
         if dtype and "planes" not in raw:
@@ -253,10 +255,12 @@ def _read_entries(path: str | Path, coded: Body, stored: int) -> dict[str, Entry
         described += entry.stored
         symbols += entry.count * len(entry.planes)
         if described > stored or symbols > _MOST_PER_BYTE * stored:
-            _refuse(path, name, f"shape {str(entry.shape)[:80]}, too large for a file with {stored:,} bytes of tensors")
+            _refuse(
+                path, name, f"shape {str(entry.shape)[:80]} is too large for a file with {stored:,} bytes of tensors"
+            )
         entries[name] = entry
     if described != stored:
-        _refuse(path, "tensors", f"{described:,} bytes, but the file has {stored:,} bytes of tensors")
+        _refuse(path, "tensors", f"sizes add up to {described:,} bytes, but the file has {stored:,} bytes of tensors")
     return entries
 
 

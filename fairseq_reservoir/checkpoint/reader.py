@@ -74,7 +74,7 @@ def check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
             refuse(name, otherwise)
         packed = tensors[name]
         if packed.dtype != torch.uint8 or packed.numel() != bits.bytes_of(math.prod(shape), planes):
-            refuse(name, f"shape {shape} in {packed.numel():,} bytes")
+            refuse(name, f"shape {shape} does not fit {packed.numel():,} bytes")
 
     for name, mask in body["masks"].items():
         check_packed(name, mask["shape"], mask["bits"], "not a mask")
@@ -86,15 +86,15 @@ def check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
     for name, random in body["random"].items():
         shape, blocks = random["shape"], random.get("blocks", 1)
         if not is_shape(shape) or not (shape or name in tensors or random.get("initialiser") in OF_ANY_SHAPE):
-            refuse(name, f"shape {str(shape)[:80]}")
+            refuse(name, f"shape {str(shape)[:80]} is invalid")
         rows = shape[0] if shape else 1
         if type(blocks) is not int or not 1 <= blocks <= max(rows, 1) or rows % blocks:
-            refuse(name, f"{blocks} blocks of {rows} rows")
+            refuse(name, f"{rows} rows cannot be split into {blocks} blocks")
         if name in tensors and list(tensors[name].shape) != shape:
-            refuse(name, f"shape {shape}, but the stored tensor has {list(tensors[name].shape)}")
+            refuse(name, f"its shape is {shape}, but the stored tensor has {list(tensors[name].shape)}")
         drawn += 0 if name in tensors else math.prod(shape)
         if drawn > MOST_DRAWN:
-            refuse(name, f"shape {shape}, so that the file needs more than {MOST_DRAWN:,} random numbers")
+            refuse(name, f"with shape {shape} the file needs more than {MOST_DRAWN:,} random numbers")
 
 
 def _draw(name: str, random: dict[str, Any], seed: int) -> torch.Tensor:

@@ -78,7 +78,7 @@ def _check(kind, raw, shape):
     if type(kind) is not PlainType or type(raw) is not bytes or not sizes:
         raise UnpicklingError("numpy values that are not plain numbers")
     if math.prod(shape) * kind.dtype.itemsize != len(raw):
-        raise UnpicklingError(f"a numpy array of shape {str(shape)[:40]} in {len(raw)} bytes")
+        raise UnpicklingError(f"a numpy array of shape {str(shape)[:40]} does not fit its {len(raw)} bytes")
 
 
 # For ``torch.serialization.add_safe_globals``. numpy 2 renamed its module, and checkpoints contain either name.

@@ -71,12 +71,12 @@ def claims_rows(rows, columns, also=()):
     "change, message",
     [
         (claims_rows(2**30, 1), "the dictionary is not usable: 1,073,741,824 entries; at most 1,048,576 are allowed"),
-        (claims_rows(2**20, 1), f"{TABLE} is not usable: shape .1048576, 1., but its model needs .1048576, 16."),
+        (claims_rows(2**20, 1), f"{TABLE} is not usable: its shape is .1048576, 1., but its model needs .1048576, 16."),
         (claims_rows(2**26, 16), "the dictionary is not usable: 67,108,864 entries"),
-        (claims_rows(12, 2**20), f"{TABLE} is not usable: shape .12, 1048576., but its model needs .12, 16."),
+        (claims_rows(12, 2**20), f"{TABLE} is not usable: its shape is .12, 1048576., but its model needs .12, 16."),
         (lambda body, _: body["random"].update(other={"initialiser": "ones", "shape": [2**29], "sha256": "0"}),
-         "tensors is not usable: 536,870,912 entries of tensors that its model does not have"),
-        (claims_rows(12, 16, [("reservoir_encoder", "L" * 10**6)]), "reservoir_encoder is not usable: 1,000,000 layers, but only "),
+         "tensors is not usable: it has 536,870,912 entries of tensors that its model does not have"),
+        (claims_rows(12, 16, [("reservoir_encoder", "L" * 10**6)]), "reservoir_encoder is not usable: it has 1,000,000 layers, but only "),
     ],
 )  # fmt: skip
 def test_random_tensors_that_the_model_does_not_have(change, message, rewritten, monkeypatch):

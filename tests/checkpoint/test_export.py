@@ -349,7 +349,7 @@ def test_a_frozen_scalar_of_a_user_defined_kind():
         reader.check_sizes("a", {"masks": {}, "random": {"factor": {"shape": [], "blocks": 1, **described}}}, tensors)
 
     check(stored)
-    with pytest.raises(InputError, match="2 blocks of 1 rows"):
+    with pytest.raises(InputError, match="1 rows cannot be split into 2 blocks"):
         check(stored, blocks=2)
     with pytest.raises(InputError, match=r"shape \[\]"):
         check({}, initialiser="orthogonal")
