@@ -140,7 +140,10 @@ def defer_reading(parse_embedding: Callable[..., Any], embed_path: str) -> Any:
 
 
 def load_vectors(load_embedding: Callable[..., Any], embed_dict: Any, vocab: Any, embedding: torch.nn.Embedding) -> Any:
-    """Wraps ``utils.load_embedding``: log how many dictionary entries a file covers. Refuse no coverage or another dimension."""
+    """Wraps ``utils.load_embedding``: log how many dictionary entries a file covers.
+
+    A file is refused if it covers none, or if its dimension differs.
+    """
     if not isinstance(embed_dict, _LazyVectors):
         return load_embedding(embed_dict, vocab, embedding)
     start_from(embedding, embed_dict.path, vocab, "word vectors")
