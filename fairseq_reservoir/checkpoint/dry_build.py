@@ -65,12 +65,7 @@ def build_arch(
         raise InputError(
             f"--target-words {target_words}: {arch} has only one dictionary; set its size with --source-words"
         )
-    given = {"--source-words": source_words, "--target-words": target_words}
-    sizes = {flag: DEFAULT_WORDS if words is None else words for flag, words in given.items()}
-    special = Dictionary().nspecial
-    for flag, words in sizes.items():
-        if words <= special:
-            raise InputError(f"{flag} {words}: must be more than {special}, the number of fairseq's special symbols")
+    sizes = _sizes({"--source-words": source_words, "--target-words": target_words})
     if task != "translation":
         sizes["--target-words"] = sizes["--source-words"]
     parser = options.get_training_parser(default_task=task)
@@ -97,6 +92,16 @@ def build_arch(
     if not hasattr(model, "slot_table"):
         model.slot_table = table_of(model, plans={}, seed=args.seed)
     return model
+
+
+def _sizes(given: dict[str, int | None]) -> dict[str, int]:
+    """Sizes of dictionaries by flag, with defaults. Each must have room for fairseq's special symbols."""
+    sizes = {flag: DEFAULT_WORDS if words is None else words for flag, words in given.items()}
+    special = Dictionary().nspecial
+    for flag, words in sizes.items():
+        if words <= special:
+            raise InputError(f"{flag} {words}: must be more than {special}, the number of fairseq's special symbols")
+    return sizes
 
 
 def _classes(args: Any) -> tuple[str, int] | None:

@@ -54,6 +54,8 @@ class CudaRecorder:
         """
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self.device)
+        # A graph cannot use the memory that torch keeps from earlier steps.
+        torch.cuda.empty_cache()
         graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
         try:
             result = run()
