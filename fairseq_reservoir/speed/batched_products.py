@@ -66,7 +66,8 @@ class _Enter(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        torch.set_float32_matmul_precision(OTHER)
+        if _in_use.get():  # not in a backward pass after the context, which must not change the setting of the process
+            torch.set_float32_matmul_precision(OTHER)
         return gradients
 
 

@@ -149,6 +149,13 @@ def test_nothing_is_changed_outside():
         assert SETTING() == USUAL and usual_products(lambda x: x, WEIGHTS) is WEIGHTS
 
 
+def test_a_backward_pass_after_the_context_changes_nothing():
+    with other_products():
+        y = usual_products(torch.mul, WEIGHTS.clone().requires_grad_(), WEIGHTS)
+    y.sum().backward()
+    assert SETTING() == USUAL
+
+
 TINY = "--arch reservoir_transformer_tiny --reservoir-encoder LT --disable-validation --criterion label_smoothed_cross_entropy".split()
 
 
