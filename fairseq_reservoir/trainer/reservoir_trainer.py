@@ -139,6 +139,8 @@ class ReservoirTrainer(Trainer):
     def begin_epoch(self, epoch):
         freeze_cache.check_and_report(self)
         super().begin_epoch(epoch)
+        if self.graphs:
+            self.graphs.look_again()
 
     @metrics.aggregate("train")
     def train_step(self, samples, raise_oom=False):

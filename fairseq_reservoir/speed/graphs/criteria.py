@@ -5,27 +5,19 @@ from typing import Any
 import torch
 from fairseq import modules
 from fairseq.criterions import FairseqCriterion
-from fairseq.criterions.cross_entropy import CrossEntropyCriterion
-from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.criterions.masked_lm import MaskedLmLoss
 from torch import Tensor
 
-from ..fast_loss import FastLoss
+from ..fast_loss import reads_only_logits
 from ..fast_masked_lm import FastMaskedLm
 from .padding import MASKED
 
-_FORWARDS = (
-    CrossEntropyCriterion.forward,
-    LabelSmoothedCrossEntropyCriterion.forward,
-    FastLoss.forward,
-    MaskedLmLoss.forward,
-    FastMaskedLm.forward,
-)
+_MASKED = MaskedLmLoss.forward, FastMaskedLm.forward
 
 
 def unsupported_reason(criterion: FairseqCriterion) -> str | None:
     """The reason why the loss of a criterion cannot be recorded; None if it can."""
-    if type(criterion).forward not in _FORWARDS:
+    if type(criterion).forward not in _MASKED and not reads_only_logits(type(criterion)):
         return f"{type(criterion).__name__} is not one of fairseq's cross entropies"
     return "--report-accuracy reads values of the device" if getattr(criterion, "report_accuracy", False) else None
 

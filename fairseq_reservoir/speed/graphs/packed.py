@@ -32,6 +32,10 @@ class PackedBatch:
         """Number of entries. fairseq takes a batch of length 0 for the batch of a rank without data."""
         return len(self.slices) + len(self.rest)
 
+    def __getitem__(self, key: str) -> Any:
+        """An entry of the batch, for programs that read batches before the training does."""
+        return self.batch()[key]
+
     def pin_memory(self) -> "PackedBatch":
         """The batch in pinned memory. torch's data loader calls this."""
         return PackedBatch(self.flat.pin_memory(), self.slices, self.rest)

@@ -67,6 +67,7 @@ def unsupported_reason(trainer: Any) -> str | None:
         "--pipeline-model-parallel": parallel.pipeline_model_parallel,
         "--checkpoint-activations": flags.checkpoint_activations or flags.offload_activations,
         "--quant-noise-pq": flags.quant_noise_pq > 0,
+        "--quantization-config-path": trainer.quantizer is not None,
         "--quant-noise-scalar": flags.quant_noise_scalar > 0,
         "--adaptive-softmax-cutoff": flags.adaptive_softmax_cutoff is not None,
         "--adaptive-input": flags.adaptive_input,

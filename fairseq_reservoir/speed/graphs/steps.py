@@ -183,7 +183,7 @@ class GraphedSteps:
 
     def _follow(self, model: nn.Module) -> None:
         """Drop all recordings if the address of a tensor, the set of frozen parameters or a keep ratio of a mask has changed."""
-        if self._state is None:
+        if not self._held:
             self._held = [*model.parameters(), *model.buffers()]
         state = ([(t.data_ptr(), t.requires_grad) for t in self._held], [m.keep_ratios for m in self._masks])
         if state == self._state:
@@ -194,6 +194,10 @@ class GraphedSteps:
             )
         self._state = state
         self.forget()
+
+    def look_again(self) -> None:
+        """Let the next step find the parameters and buffers of the model again, because a task may have replaced some."""
+        self._held = []
 
     def describe(self) -> str:
         """Numbers of recorded shapes and of replayed steps, the share of padding, and the memory, for the log."""

@@ -26,6 +26,12 @@ def test_a_batch_and_back():
     assert again["target"].tolist() == [[6], [2]] and again["masked"]["index"].tolist() == [3]
 
 
+def test_entries_can_be_read():
+    """A subclass of the trainer may read batches in its own ``train_step``."""
+    packed = pack(BATCH)
+    assert packed["nsentences"] == 2 and packed["net_input"]["src_lengths"].tolist() == [2, 2]
+
+
 def test_views_follow_the_one_tensor():
     packed = pack(BATCH).clone()
     batch = packed.batch()

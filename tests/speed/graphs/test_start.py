@@ -3,8 +3,9 @@
 import logging
 
 import pytest
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 
-from fairseq_reservoir.speed.graphs import recorder, start
+from fairseq_reservoir.speed.graphs import criteria, recorder, start
 from fairseq_reservoir.speed.graphs.steps import GraphedSteps
 from tests.support.commands import RUN, train
 from tests.support.graphs import recording
@@ -82,6 +83,15 @@ def test_a_masked_language_model_up_to_rounding(toy_data):
         graphed = train(toy_data, *flags, "--cuda-graphs", "--cuda-graph-buckets", 2, begin=RUN)
     assert graphed.trainer.graphs.kinds["replayed"] > 5
     assert graphed.losses == pytest.approx(usual.losses, rel=1e-4)
+
+
+def test_a_criterion_of_your_own_may_read_values():
+    class Mine(CrossEntropyCriterion):
+        def compute_loss(self, *given):
+            return super().compute_loss(*given)
+
+    reason = "Mine is not one of fairseq's cross entropies"
+    assert criteria.unsupported_reason(Mine.__new__(Mine)) == reason
 
 
 def test_batches_of_another_iterator_are_not_padded(toy_data, caplog):

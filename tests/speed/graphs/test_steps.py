@@ -117,6 +117,19 @@ def test_hooks_see_every_layer(wrapped):
     assert training.usual_calls == 1 and len(seen) == 1
 
 
+def test_a_parameter_that_a_task_replaces_at_an_epoch():
+    training = Training(Rerun())
+    for _ in range(3):
+        training.update(batch([3, 3]))
+    training.steps.look_again()  # nothing was replaced
+    training.update(batch([3, 3]))
+    assert len(training.steps.recordings) == 1
+    training.inner.weight = nn.Parameter(torch.ones(6))
+    training.steps.look_again()
+    assert training.update(batch([3, 3])) == [0, 0, 0, 2, 0, 0]
+    assert not training.steps.recordings
+
+
 def test_a_pool_without_recordings_is_forgotten():
     memory = Memory(room=5)
     training = Training(memory)
