@@ -67,3 +67,10 @@ def test_gain():
 
 def test_choices_can_be_compared_and_hashed():
     assert hash(MaskChoices(0.5, coats=[0.2])) == hash(MaskChoices(0.5, coats=(0.2,)))
+
+
+def test_a_schedule_is_linear_between_its_points():
+    """From 1 to 0.5 in 10 updates, then to 0.3 in 4."""
+    choices = MaskChoices(0.3, keep_schedule=((10, 0.5), (14, 0.3)))
+    ratios = {update: float(choices.keep_ratios_at(update)[0]) for update in (0, 1, 9, 10, 11, 13, 14, 99)}
+    assert ratios == pytest.approx({0: 1, 1: 0.95, 9: 0.55, 10: 0.5, 11: 0.45, 13: 0.35, 14: 0.3, 99: 0.3})
