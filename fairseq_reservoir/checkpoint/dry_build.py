@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..errors import InputError, in_one_line
 from ..fairseq_repairs.flag_errors import NO_DATA, raise_as_mistake
+from ..fairseq_repairs.papers_flags import answer_for_architecture
 from ..freezing.table_of_model import table_of
 from ..options.fairseq_flags import ModelFlags, TaskFlags
 from ..options.reading import read
@@ -52,6 +53,8 @@ def build_arch(
         InputError: the architecture is unknown, a flag does not exist or has a value of the wrong type, or flags contradict each other.
     """
     if arch not in models.ARCH_MODEL_REGISTRY:
+        if answer := answer_for_architecture(arch):
+            raise InputError(answer)
         ours = sorted(name for name in models.MODEL_REGISTRY if name.startswith(("reservoir", "supermask")))
         raise InputError(
             f"--arch {arch}: unknown; this plugin has {', '.join(ours)}, their presets, and frozen_A for every architecture A of fairseq"

@@ -1,5 +1,6 @@
 """Refuse, in one line, flags that argparse or fairseq's dataclasses cannot read."""
 
+import re
 from argparse import ArgumentTypeError
 from functools import partial
 
@@ -9,6 +10,7 @@ from omegaconf import MISSING
 from ..errors import InputError, check_arguments, flag_of
 from .choices import owners_of_unknown, refuse_missing
 from .error_report import fairseq_command
+from .papers_flags import answer_for_architecture, answers
 from .repair import repair, wrap
 
 # Flags of earlier versions, with the flag to give instead.
@@ -165,6 +167,7 @@ def raise_as_mistake(message, command=None, words=()):
     for flag in (word.split("=")[0] for word in unrecognized):
         if flag in _REMOVED:
             raise InputError(f"{flag}: was removed; give {_REMOVED[flag]}")
+    _answer_papers(message, unrecognized)
     hint = ""
     if unrecognized and words[:1] == [NO_DATA] and unrecognized[0] in words:
         before = words[words.index(unrecognized[0]) - 1]
@@ -173,3 +176,13 @@ def raise_as_mistake(message, command=None, words=()):
         ):  # otherwise a value after a flag that does not accept one
             hint = f"; this command needs no data: remove {unrecognized[0]}"
     raise InputError(message.removeprefix("argument ") + owners_of_unknown(command, unrecognized, words) + hint)
+
+
+def _answer_papers(message, unrecognized):
+    """Raise an ``InputError`` with our flags, if the command line has flags or an architecture of the papers' code."""
+    found, others = answers(unrecognized)
+    if found:
+        raise InputError("; ".join([*found, *(["unrecognized arguments: " + " ".join(others)] if others else [])]))
+    if of_choice := re.match(r"argument --arch\S*: invalid choice: '(\w+)'", message):
+        if answer := answer_for_architecture(of_choice[1]):
+            raise InputError(answer)
