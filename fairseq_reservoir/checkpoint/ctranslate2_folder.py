@@ -136,7 +136,7 @@ def _write_dictionaries(source: Checkpoint, folder: Path, text: TextParts | None
             (folder / f"dict.{language}.txt").write_text("".join(f"{word} 1\n" for word in words), encoding="utf-8")
         return text.languages
     task = dictionaries.task_of_config(source.config, data)
-    dictionaries.check(f"--data {source.config.task.data}", dictionaries_of(source.state), task)
+    dictionaries.check(dictionaries.folder_of(source.config, data), dictionaries_of(source.state), task)
     for language, dictionary in (
         (task.cfg.source_lang, task.source_dictionary),
         (task.cfg.target_lang, task.target_dictionary),

@@ -46,9 +46,20 @@ def task_of_config(config: Any, data: str | None) -> Any:
         of_data = isinstance(error, (OSError, ValueError, RuntimeError)) or type(error) is Exception
         if not of_data or isinstance(error, OmegaConfBaseException):
             raise
+        advice = "" if data else "; give the folder of the dictionaries with --data"
         raise InputError(
-            f"--data {config.task.data}: does not contain the dictionaries of the checkpoint ({' '.join(str(error).split())})"
+            f"{folder_of(config, data)}: does not contain the dictionaries of the checkpoint ({' '.join(str(error).split())}){advice}"
         ) from error
+
+
+def folder_of(config: Any, data: str | None) -> str:
+    """Name the folder of the dictionaries in an error message. Without ``--data``, it is the one that the checkpoint names.
+
+    Args:
+        config: fairseq's configuration.
+        data: the value of ``--data``; None if it was not given.
+    """
+    return f"--data {data}" if data else f"DATA {config.task.data}, the folder that the checkpoint names"
 
 
 def languages_in(data: str | None) -> tuple[str | None, str | None]:

@@ -182,7 +182,7 @@ def _dictionaries_and_text(
     if trained and not text.given and not data and not source.config.task.data:
         return trained, None
     task = dictionaries.task_of_config(source.config, data)
-    where = f"--data {source.config.task.data}"
+    where = dictionaries.folder_of(source.config, data)
     dictionaries.check(where, trained, task)
     if isinstance(task, TranslationTask):  # a checkpoint saved by a script has no hashes of its dictionaries
         found = len(task.source_dictionary), len(task.target_dictionary)

@@ -47,7 +47,7 @@ def run(known, _):
         task = task_of_text(packed_file.read_body(known.checkpoint), text)
     else:
         task = dictionaries.task_of_config(source.config, known.data)
-    dictionaries.check(f"--data {source.config.task.data}", dictionaries_of(source.state), task)
+    dictionaries.check(dictionaries.folder_of(source.config, known.data), dictionaries_of(source.state), task)
     if Given(task.cfg).source_lang and len(places) == 2:
         sides = ((task.cfg.source_lang, task.source_dictionary), (task.cfg.target_lang, task.target_dictionary))
     elif len({id(source.model.get_submodule(place)) for place in places}) == 1:

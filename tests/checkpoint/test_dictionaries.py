@@ -35,10 +35,23 @@ def test_errors_of_dictionaries(monkeypatch, error, is_said):
     monkeypatch.setattr(OwnTask, "error", error)
     config = OmegaConf.create({"task": {"task": "own", "data": "there"}})
     with pytest.raises(InputError if is_said else type(error)) as raised:
-        task_of_config(config, None)
+        task_of_config(config, "there")
     message = str(raised.value)
     assert message == (
         f"--data there: does not contain the dictionaries of the checkpoint ({error})" if is_said else str(error)
+    )
+
+
+def test_a_folder_that_was_not_given_is_not_called_data(monkeypatch):
+    """The checkpoint names the folder of its training, which another machine does not have."""
+    monkeypatch.setitem(TASK_REGISTRY, "own", OwnTask)
+    monkeypatch.setattr(OwnTask, "error", FileNotFoundError("dict.en.txt"))
+    config = OmegaConf.create({"task": {"task": "own", "data": "runs/data"}})
+    with pytest.raises(InputError) as raised:
+        task_of_config(config, None)
+    assert str(raised.value) == (
+        "DATA runs/data, the folder that the checkpoint names: does not contain the dictionaries of the checkpoint (dict.en.txt)"
+        "; give the folder of the dictionaries with --data"
     )
 
 
