@@ -16,6 +16,7 @@ text OLD, such as a folder of this machine, with NEW. --not-done also archives s
 
 import io
 import os
+import re
 import sys
 import tarfile
 from fnmatch import fnmatch
@@ -70,7 +71,7 @@ def of_testing(text):
 
 def of_exporting(text):
     """Lines that `fairseq-reservoir export` printed about its file."""
-    return (line for line in text.splitlines() if "whose entropy is" in line)
+    return (line for line in text.splitlines() if re.search(r"\.safetensors: [\d,]+ bytes|whose entropy is", line))
 
 
 KEPT = {

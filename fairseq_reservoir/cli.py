@@ -31,6 +31,7 @@ from .version import __version__, is_plugin
 
 # These commands build no model and can start without torch and fairseq.
 _LIGHT = ("report", "sweep", "doctor")
+_VERBOSE = "also print fairseq's log and the warnings of its libraries to standard error; `export` then prints more about the file"
 _ABOUT = "Show the trained and the frozen parts of a fairseq model, export and measure checkpoints, run many trainings and compare them."
 
 
@@ -57,12 +58,13 @@ def main(arguments=None) -> None:
             subparser.add_argument(
                 "--user-dir", metavar="DIR", help="Python package (a folder) that registers your own kinds of layer"
             )
+            subparser.add_argument("--verbose", action="store_true", help=_VERBOSE)
     try:
         check_arguments(sys.argv[1:] if arguments is None else arguments)
         known, fairseq_flags = parser.parse_known_args(arguments)
         if fairseq_flags and not hasattr(known, "takes_fairseq_flags"):
             commands.choices[known.command].error(f"unrecognized arguments: {' '.join(fairseq_flags)}")
-        with _quiet():
+        with _logging_everything() if getattr(known, "verbose", False) else _quiet():
             if known.command not in _LIGHT:
                 with postponed():
                     register()
@@ -142,6 +144,21 @@ def _quiet():
             yield
     finally:
         logging.disable(level)
+
+
+@contextlib.contextmanager
+def _logging_everything():
+    """Write all log lines of fairseq to standard error. Warnings are printed as Python prints them."""
+    root, handler = logging.getLogger(), logging.StreamHandler()
+    level = root.level
+    handler.setFormatter(logging.Formatter("%(levelname)s | %(name)s | %(message)s"))
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
 
 
 if __name__ == "__main__":

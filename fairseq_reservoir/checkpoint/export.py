@@ -48,6 +48,11 @@ class Written:
     text_bytes: int = 0
 
     def __str__(self) -> str:
+        return f"{self.path}: {self.bytes:,} bytes"
+
+    @property
+    def details(self) -> str:
+        """One line with the size of the tensors, their entropy, the number of random tensors and the size of the text parts."""
         text = f"; {self.text_bytes:,} bytes of the file are dictionaries and pieces" if self.text_bytes else ""
         return (
             f"{self.path}: {self.bytes:,} bytes ({self.predicted_bytes:,} of data, whose"

@@ -80,7 +80,7 @@ def run(known, _):
         moses_no_dash_splits=known.moses_no_dash_splits,
         lowercase=known.lowercase,
     )
-    return export(
+    written = export(
         known.checkpoint,
         known.out,
         dtype=known.dtype,
@@ -91,3 +91,4 @@ def run(known, _):
         compact=known.compact,
         text=text,
     )
+    return written.details if known.verbose else written

@@ -60,6 +60,7 @@ def run(known, fairseq_flags):
     checkpoint = open_checkpoint(known.model)
     measured = [("this file", Path(known.model).stat().st_size), *_contents(known.model), *_optimizer(checkpoint)]
     described = describe(checkpoint.ledger, measured, exportable=hasattr(checkpoint.model, "recipes"))
+    described += _random_tensors(known.model)
     return f"{described}\n\n{_identifying_names(known.model, checkpoint)}"
 
 
@@ -162,6 +163,18 @@ def _contents(path):
     described = Path(path).stat().st_size - stored - text
     lines = [("tensors in it", stored), ("entropy of these tensors", entropy), ("description in it", described)]
     return [*lines, ("dictionaries and word pieces in it", text)] if text else lines
+
+
+def _random_tensors(path):
+    """A line with the numbers of random tensors that an export stores and leaves out. "" for a checkpoint."""
+    from ..checkpoint import packed_file
+
+    if not str(path).endswith(packed_file.SUFFIX):
+        return ""
+    body, tensors = packed_file.read(path)
+    stored = sum(name in tensors for name in body["random"])
+    drawn = len(body["random"]) - stored
+    return f"\nThis export: of {stored + drawn} random tensors {stored} stored, {drawn} drawn again from the seed when loaded."
 
 
 def _optimizer(checkpoint):

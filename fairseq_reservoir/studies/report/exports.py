@@ -12,7 +12,8 @@ from .runs import Run
 
 # Sweeps of version 0.1 wrote the second name.
 LOGS = ("export.log", "reservoir.log")
-_PRINTED = re.compile(r": ([\d,]+) bytes \(([\d,]+) of data, whose entropy is ([\d,]+)\)")
+# The second part is printed by `export --verbose`.
+_PRINTED = re.compile(r": ([\d,]+) bytes(?: \([\d,]+ of data, whose entropy is ([\d,]+)\)|$)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Exported:
 
     Attributes:
         bytes: size of the file.
-        entropy: entropy of its tensors in bytes; None without a log of `export`.
+        entropy: entropy of its tensors in bytes; None without a log of `export --verbose`.
         source: log with these numbers, or folder of the file.
     """
 
@@ -76,8 +77,8 @@ def exported(run: Run) -> Exported | None:
     """
     for log in run_files.found(run.folder, *LOGS):
         if printed := _PRINTED.findall(run_files.text_of(log) or ""):
-            size, _, entropy = (whole_number(number.replace(",", "")) for number in printed[-1])
-            if size is not None and entropy is not None:
+            size, entropy = (whole_number(number.replace(",", "")) for number in printed[-1])
+            if size is not None and (entropy is not None or not printed[-1][1]):
                 return Exported(size, entropy, str(log))
     file = run.size_of("*.safetensors")
     return None if file is None else Exported(file, None, str(run.folder))

@@ -21,7 +21,7 @@ def runs(tmp_path):
     write_runs(tmp_path / "runs")
     for arm, size, entropy in (("keep30", 200_000, 180_000), ("keep70", 300_000, 290_000)):
         for seed in (1, 2, 3):
-            said = str(Written("model.safetensors", size + seed, size, entropy, 4, 0, text_bytes=99))
+            said = Written("model.safetensors", size + seed, size, entropy, 4, 0, text_bytes=99).details
             (tmp_path / "runs" / f"{arm}-{seed}" / "export.log").write_text(f"packing\n{said}\n")
     return tmp_path / "runs"
 
@@ -49,6 +49,11 @@ def of_name(runs, name):
 def test_sizes_from_the_log(runs):
     log = runs / "keep30-2" / "export.log"
     assert exported(of_name(runs, "keep30-2")) == Exported(200_002, 180_000, str(log))
+    log.write_text(
+        f"ct2: 5 bytes, CTranslate2's model\n{Written('model.safetensors', 234_567, 1, 1, 1, 0)}\n"
+    )  # without --verbose
+    assert exported(of_name(runs, "keep30-2")) == Exported(234_567, None, str(log))
+    log.write_text(Written("model.safetensors", 200_002, 200_000, 180_000, 4, 0).details)
     log.rename(log.with_name("reservoir.log"))  # the name in earlier versions
     assert exported(of_name(runs, "keep30-2")).entropy == 180_000
 

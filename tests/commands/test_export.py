@@ -1,0 +1,44 @@
+"""What ``fairseq-reservoir export`` and the commands that read its file print."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from fairseq_reservoir import cli
+
+
+def in_new_process(folder, *words, text=""):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
+    command = [sys.executable, "-m", "fairseq_reservoir_cli", *map(str, words)]
+    return subprocess.run(command, cwd=folder, env=environment, input=text, capture_output=True, text=True)
+
+
+def test_one_line_and_nothing_on_standard_error(of_numbers, tmp_path):
+    written = in_new_process(
+        tmp_path, "export", of_numbers.path, "model.safetensors", "--sentencepiece-model", of_numbers.pieces
+    )
+    size = (tmp_path / "model.safetensors").stat().st_size
+    assert (written.stdout, written.stderr) == (f"model.safetensors: {size:,} bytes\n", "")
+    translated = in_new_process(tmp_path, "translate", "model.safetensors", "--cpu", text="seventeen\n")
+    assert translated.stdout.count("\n") == 1 and translated.stderr == ""
+
+
+def test_verbose(of_numbers, tmp_path, capsys):
+    cli.main(["export", str(of_numbers.path), str(tmp_path / "a.safetensors"), "--verbose"])
+    out, err = capsys.readouterr()
+    assert re.search(
+        r"a.safetensors: [\d,]+ bytes \([\d,]+ of data, whose entropy is [\d,]+\); of \d+ random tensors ", out
+    )
+    assert "INFO | fairseq.tasks.translation | [en] dictionary: " in err
+
+
+@pytest.mark.parametrize(
+    "command", ["plan", "size", "export", "translate", "materialize", "average", "dump-embeddings"]
+)
+def test_help_names_verbose(command, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    assert "--verbose" in capsys.readouterr().out
