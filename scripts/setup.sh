@@ -262,8 +262,9 @@ case $venv in
     .venv | .venv-[A-Za-z0-9]*) [[ $venv != *[!A-Za-z0-9._-]* ]] || die "VENV=$venv: only letters, digits, dots and hyphens" ;;
     *) die "VENV=$venv: .venv or .venv-NAME is allowed" ;;
 esac
+if [[ ${1-} == --help || ${1-} == -h ]]; then sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' scripts/setup.sh; exit; fi
 if [[ ${1-} == --interpreters ]]; then list_interpreters; exit; fi
-[[ $# == 0 ]] || die "$1: the only argument is --interpreters; options are variables, as in EXTRAS=docs bash scripts/setup.sh"
+[[ $# == 0 ]] || die "$1: the only arguments are --help and --interpreters; options are variables, as in EXTRAS=docs bash scripts/setup.sh"
 [[ -z ${PYTHON:-} ]] || choose_python  # the stamp has the full path
 given=" "
 for name in $options; do [[ -z ${!name+x} ]] || given+="$name "; done

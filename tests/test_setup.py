@@ -146,8 +146,18 @@ def test_the_newest_interpreter_is_chosen(clone, bare_path, programs, chosen):
 def test_wrong_folders_and_arguments(clone, bare_path):
     for folder in ("venv", "..", ".venv-", ".venv-a/b", ".venv-a b", "/.venv"):
         assert f"VENV={folder}: " in refusal(clone, bare_path, VENV=folder)
-    ended = run(clone, bare_path, "--help")
-    assert ended.returncode == 1 and "--help: the only argument is --interpreters" in ended.stderr
+    ended = run(clone, bare_path, "--fast")
+    assert ended.returncode == 1 and "--fast: the only arguments are --help and --interpreters" in ended.stderr
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_installs_nothing(clone, bare_path, flag):
+    """Without Python on PATH. The help is the comment at the top of the script."""
+    before = sorted(clone.rglob("*"))
+    ended = run(clone, bare_path, flag)
+    assert (ended.returncode, ended.stderr) == (0, "") and sorted(clone.rglob("*")) == before
+    assert ended.stdout.startswith("Creates .venv in this clone") and ended.stdout.endswith("macOS).\n")
+    assert all(f"  {name}=" in ended.stdout for name in ("PYTHON", "SYSTEM_TORCH", "TORCH_INDEX", "EXTRAS", "UNPINNED"))
 
 
 def test_a_package_with_another_hash_is_refused(clone):
