@@ -33,14 +33,14 @@ _TASKS = {
 # Exceptions that are raised while a model is built that needs more of its task than the dictionaries.
 NEEDS_ITS_TASK = (AttributeError, AssertionError, ImportError, OmegaConfBaseException)
 
-# Functions (model, flags) that return the lines about training flags for ``fairseq-reservoir plan``, or "".
-notes: list[Callable[[Any, Any], str]] = []
+# Functions (model, flags, configuration) that return the lines about training flags for ``fairseq-reservoir plan``, or "".
+notes: list[Callable[[Any, Any, Any], str]] = []
 
 
 def build_arch(
     arch: str, fairseq_flags: list[str], source_words: int | None = None, target_words: int | None = None
 ) -> Any:
-    """Build a model of an architecture on the meta device. The model gets the attributes ``flags`` and ``slot_table``.
+    """Build a model of an architecture on the meta device. The model gets the attributes ``flags``, ``configuration`` and ``slot_table``.
 
     Args:
         arch: a registered architecture of a translation model, a language model or an encoder such as RoBERTa.
@@ -82,16 +82,15 @@ def build_arch(
             f" {sizes['--source-words']}"
         )
     try:
-        model = build_config(
-            convert_namespace_to_omegaconf(args).model, sizes["--source-words"], sizes["--target-words"]
-        )
+        configuration = convert_namespace_to_omegaconf(args)
+        model = build_config(configuration.model, sizes["--source-words"], sizes["--target-words"])
         if classes := _classes(args):
             with torch.device("meta"):
                 model.register_classification_head(*classes)
     except NEEDS_ITS_TASK as error:
         reason = in_one_line(f"{type(error).__name__}: {error}")
         raise InputError(f"--arch {arch}: cannot be built with these flags alone: {reason}") from error
-    model.flags = args
+    model.flags, model.configuration = args, configuration
     if not hasattr(model, "slot_table"):
         model.slot_table = table_of(model, plans={}, seed=args.seed)
     return model

@@ -1,4 +1,4 @@
-"""Import scikit-learn and scipy.stats only when one of their functions is called.
+"""Import scikit-learn, scipy.stats and tabulate only when one of their functions is called.
 
 This saves seconds, because most commands call none of them.
 """
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-# fairseq imports these modules for its classification criterion and task.
-_POSTPONED = ("sklearn", "sklearn.metrics", "scipy.stats")
+# fairseq imports these modules for its classification criterion and task, and sacreBLEU imports tabulate for its command line.
+_POSTPONED = ("sklearn", "sklearn.metrics", "scipy.stats", "tabulate")
 
 
 class _Postponed(ModuleType):
@@ -31,7 +31,7 @@ class _Postponed(ModuleType):
 
 @contextlib.contextmanager
 def postponed() -> Iterator[None]:
-    """Give placeholders of scikit-learn and scipy.stats to all modules that are imported in the body."""
+    """Give placeholders of scikit-learn, scipy.stats and tabulate to all modules that are imported in the body."""
     absent = [name for name in _POSTPONED if name not in sys.modules]
     sys.modules.update({name: _Postponed(name) for name in absent})
     try:

@@ -3,7 +3,6 @@
 import logging
 
 from fairseq import optim
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from ..layers.quant_noise import protect_frozen
 from .freeze_skip import PREFIX, FreezeSkip
@@ -53,13 +52,12 @@ def make_schedule(trainer, cfg, model) -> None:
         protect_frozen(model)
 
 
-def describe_for_plan(model, args) -> str:
+def describe_for_plan(model, args, cfg) -> str:
     """The freeze schedule of a training with these flags, for a model built without data; empty without such flags.
 
     Raises:
         InputError: the training would refuse the flags.
     """
-    cfg = convert_namespace_to_omegaconf(args)
     check_flags(cfg)
     schedule = schedule_of(args, model, args.seed)
     return f"freeze schedule:\n{schedule}" if schedule else ""

@@ -74,7 +74,7 @@ def describe(model, criterion: type, options, optimizer: str | None, cfg) -> str
     return "\n".join(f"  {name:<10} {state}" for name, state in lines.items())
 
 
-def describe_for_plan(model, args) -> str:
+def describe_for_plan(model, args, cfg) -> str:
     """``describe`` for a model built without data, with the flags of a training; empty without ``--fast``."""
     if not is_enabled(args):
         return ""
