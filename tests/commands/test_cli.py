@@ -190,7 +190,7 @@ def test_help_explains_every_flag_of_the_plugin_and_names_its_values(capsys):
         f for options in (ReservoirOptions, MaskOptions, WordVectorOptions) for f in dataclasses.fields(options)
     ):
         if not option.name.startswith("_"):
-            assert f"  --{option.name.replace('_', '-')}" in text
+            assert f"  --{option.name.replace('_', '-')}" in text, f"add {option.name} to commands/flag_groups.py"
 
     def words_of_help(flag):
         return set(re.findall(r"\w+", text.split(f"\n  --{flag} ")[1].split("\n  --")[0]))
