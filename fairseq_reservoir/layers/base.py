@@ -33,8 +33,8 @@ class SlotConfig:
     """Sizes and dropout rates of one slot, the place of a layer in a layer plan.
 
     ``norm_first`` selects x + f(LN(x)) instead of LN(x + f(x)) for every sublayer f. ``depth`` is the slot's number in the plan.
-    ``memory_dim`` is the width of the encoder's output, or 0 without cross-attention. ``max_positions`` is the maximum sentence
-    length.
+    ``memory_dim`` is the width of the encoder's output, or 0 without cross-attention. ``kernel_sizes`` has one
+    size for each depth from 0; deeper slots have the last size. ``max_positions`` is the maximum sentence length.
     """
 
     embed_dim: int
