@@ -12,6 +12,7 @@ else:
     MixedIn = object
 
 Thing = TypeVar("Thing")
+_ADOPTED = "_adopted"  # an attribute of objects that share their attributes
 
 
 def adopt(kind: type[Thing], thing: Any) -> Thing:
@@ -20,7 +21,12 @@ def adopt(kind: type[Thing], thing: Any) -> Thing:
     ``kind.__init__`` does not run, so that no random number is drawn. Use only one of the two objects afterwards.
     """
     new = kind.__new__(kind)
-    new.__dict__ = thing.__dict__
+    # A new dictionary at the first adoption, because Python 3.13.0 stores the attributes of an object inside it, and its garbage collector
+    # would destroy the values that ``new`` still uses together with ``thing``.
+    attributes = thing.__dict__
+    if _ADOPTED not in attributes:
+        thing.__dict__ = attributes = {**attributes, _ADOPTED: True}
+    new.__dict__ = attributes
     return new
 
 

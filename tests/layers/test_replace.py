@@ -1,5 +1,7 @@
 """Replacement of modules in a model: shared modules stay shared, state is kept, no random number is drawn."""
 
+import gc
+
 import torch
 from torch import nn
 
@@ -41,3 +43,24 @@ def test_a_module_with_two_parents_is_replaced_once():
     replace_modules(model, lambda module: adopt(Doubled, module) if type(module) is nn.Linear else None)
     assert type(model["a"][0]) is Doubled and model["a"][0] is model["b"][1]
     assert list(model.state_dict()) == names and type(model["a"][1]) is nn.ReLU
+
+
+def test_attributes_outlive_the_first_object():
+    """Python 3.13.0 emptied them if the first object was part of a cycle of garbage."""
+
+    class First:
+        def __init__(self):
+            self.numbers = [1, 2]
+
+    class Second(First):
+        pass
+
+    first = First()
+    cycle = [first]
+    cycle.append(cycle)
+    second = adopt(Second, first)
+    third = adopt(First, second)
+    assert first.__dict__ is second.__dict__ is third.__dict__
+    del first, third, cycle
+    gc.collect()
+    assert second.numbers == [1, 2]
