@@ -9,7 +9,7 @@ import sys
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-from .version import __version__ as __version__
+from .fairseq_repairs.version import __version__ as __version__
 
 
 @functools.cache

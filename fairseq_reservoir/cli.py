@@ -27,7 +27,7 @@ from .commands.plan import plan  # noqa: F401
 from .commands.postponed_imports import postponed
 from .commands.standard_output import writing
 from .errors import InputError, check_arguments, in_one_line
-from .version import __version__, is_plugin
+from .fairseq_repairs.version import __version__, is_plugin
 
 # These commands build no model and can start without torch and fairseq.
 _LIGHT = ("report", "sweep", "doctor")

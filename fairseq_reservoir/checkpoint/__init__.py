@@ -3,14 +3,69 @@
 Importing this package and calling ``read_state_dict`` need torch and safetensors, but not fairseq.
 """
 
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 from .reader import read_state_dict
 
-__all__ = ["load_translator", "read_state_dict"]
+if TYPE_CHECKING:
+    from fairseq.hub_utils import GeneratorHubInterface
+
+__all__ = ["load", "load_translator", "read_state_dict"]
 
 
-def load_translator(path: str, data: str | None = None, **overrides: Any) -> Any:
+def load(
+    path: str | os.PathLike[str], data: str | os.PathLike[str] | None = None, **overrides: Any
+) -> "GeneratorHubInterface":
+    """Load an export or a checkpoint to translate.
+
+    An export with dictionaries and a subword model translates plain text. A checkpoint translates sentences of dictionary tokens
+    separated by spaces, unless ``overrides`` name a subword model, as in
+    ``load("checkpoint_best.pt", bpe="sentencepiece", sentencepiece_model="joint.model")``.
+
+    Args:
+        path: path of an export (``*.safetensors``) or a checkpoint.
+        data: folder with the dictionaries. For a checkpoint, the default is the folder of its training data.
+        overrides: values of fairseq's options by name.
+
+    Returns:
+        fairseq's ``GeneratorHubInterface``. ``translate`` takes a sentence or a list of sentences, and ``models[0]`` is the model.
+        For an export it is the subclass ``Translator``.
+
+    Raises:
+        InputError: the file or the folder is missing or not usable, or the dictionaries differ from the model's.
+
+    Example:
+        >>> from fairseq_reservoir.api import load
+        >>> translator = load("model.safetensors")
+        >>> german = translator.translate(["seventeen", "one hundred and two"])
+        >>> len(german)
+        2
+    """
+    path = os.fspath(path)
+    if data is None and not path.endswith(".safetensors"):
+        data = _folder_of_training(path)
+    return load_translator(path, None if data is None else os.fspath(data), **overrides)
+
+
+def _folder_of_training(path: str) -> str:
+    """The first folder of data with which a checkpoint was trained."""
+    from fairseq import checkpoint_utils, utils
+
+    from ..errors import InputError
+    from ..files import check_file
+    from . import damage
+
+    check_file("path", path)
+    with damage.reading(path):
+        state = checkpoint_utils.load_checkpoint_to_cpu(path)
+    folder = getattr((state.get("cfg") or {}).get("task"), "data", None)
+    if not folder:
+        raise InputError(f"path {path}: names no folder of data; name the folder with the dictionaries by data=FOLDER")
+    return str(utils.split_paths(folder)[0])
+
+
+def load_translator(path: str, data: str | None = None, **overrides: Any) -> "GeneratorHubInterface":
     """Load a model to translate: ``load_translator("model.safetensors").translate("The device is not available")``.
 
     Without ``data``, the model translates plain text. This needs an export that contains dictionaries and a subword model. With
@@ -28,7 +83,6 @@ def load_translator(path: str, data: str | None = None, **overrides: Any) -> Any
     Raises:
         InputError: the file or the folder is missing or not usable, or the dictionaries differ from the model's.
     """
-    import os
     from pathlib import Path
 
     from fairseq import hub_utils

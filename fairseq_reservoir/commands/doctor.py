@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ..errors import InputError
-from ..version import __version__
+from ..fairseq_repairs.version import __version__
 
 HELP = """\
 Prints versions, every repair of the installed fairseq (a fix of a defect that this plugin applies), threads, features of the processor

@@ -6,12 +6,12 @@ decides which tensors are frozen: model building, the printed plan and all repor
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..errors import InputError
-from . import freeze_spec
+from . import freeze_spec, shown_table
 from .flops import Flow, Tensor, per_token
 from .freeze_spec import ADAPTER, SHARED_LAYER
 from .frozen_by_spec import Aliases, Pruning, frozen_by_spec, given_specs
@@ -64,7 +64,7 @@ class Row:
 
     place: str
     kind: str
-    entries: tuple[Entry, ...]
+    entries: tuple[Entry, ...] = field(repr=False)
     flops: int = 0
     backward_flops: int = 0
 
@@ -93,7 +93,7 @@ class Row:
 
 @dataclass(frozen=True)
 class SlotTable:
-    """Layers and embeddings of a model, made by ``compile_table`` and printed by ``str``.
+    """Layers and embeddings of a model, made by ``compile_table``. ``print`` shows it as text, and a notebook as an HTML table.
 
     Attributes:
         rows: one row for each layer slot or module, in the order of the model's parameters.
@@ -131,30 +131,26 @@ class SlotTable:
         """FLOPs per token of the backward pass."""
         return sum(row.backward_flops for row in self.rows)
 
+    def records(self) -> list[dict[str, Any]]:
+        """One dictionary for each row, with the columns of the printed table as keys."""
+        return shown_table.as_records(self)
+
+    def to_pandas(self) -> Any:
+        """A pandas ``DataFrame`` of ``records``. pandas is not installed with this package."""
+        import pandas
+
+        return pandas.DataFrame(self.records())
+
     def __str__(self) -> str:
-        head = ("slot", "kind", "state", "parameters", "trained", "MFLOP/token")
-        body = [
-            (r.place, r.kind, r.shown_state, f"{r.parameters:,}", f"{r.trained_parameters:,}", f"{r.flops / 1e6:.3f}")
-            for r in self.rows
-        ]
-        total = ("total", "", "", f"{self.parameters:,}", f"{self.trained_parameters:,}", f"{self.flops / 1e6:.3f}")
-        widths = [max(map(len, column)) for column in zip(head, *body, total)]
-        lines = [
-            "  ".join(c.ljust(w) if i < 3 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths))).rstrip()
-            for line in (head, *body, total)
-        ]
-        share = self.trained_parameters / max(1, self.parameters)
-        seed = f", random tensors drawn from seed {self.seed}" if any(e.random_name for e in self.entries) else ""
-        lines.append(
-            f"trained {share:.2%} of the parameters, {self.trained_share_of_matrices:.2%} of those in matrices; "
-            f"frozen {1 - share:.2%}{seed}"
+        return shown_table.as_text(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"<SlotTable: {len(self.rows)} rows, {self.trained_parameters:,} of {self.parameters:,} parameters trained>"
         )
-        if self.flops:
-            saved = 1 - self.backward_flops / (2 * self.flops)
-            lines.append(
-                f"backward {self.backward_flops / 1e6:.3f} MFLOP/token, {saved:.2%} less than with everything trained"
-            )
-        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return shown_table.as_html(self)
 
 
 def compile_table(

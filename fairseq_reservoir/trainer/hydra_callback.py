@@ -16,7 +16,7 @@ from hydra.utils import to_absolute_path
 from ..errors import InputError
 from ..fairseq_repairs.error_report import find_input_error
 from ..fairseq_repairs.repair import wrap
-from ..version import is_plugin
+from ..fairseq_repairs.version import is_plugin
 
 
 class LoadPlugin(Callback):

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from ..checkpoint import other_dictionary
 from ..errors import InputError, flag_of
 from ..fairseq_repairs import in_order, repair
-from ..version import __version__
+from ..fairseq_repairs.version import __version__
 
 # Options that may differ between ranks, in any option group, because older models and tasks store all flags in their own group.
 MAY_DIFFER = frozenset(

@@ -11,7 +11,8 @@ def is_plugin(folder: Path) -> bool:
     The package name without a folder means the installed package, unless the current folder has a package of this name.
     """
     here = Path(__file__)
-    if str(folder) == here.parent.name and not (folder / "__init__.py").is_file():
+    package = here.parents[1]
+    if str(folder) == package.name and not (folder / "__init__.py").is_file():
         return True
     names = (folder.absolute().name, folder.resolve().name)  # of a link, and of the folder to which it leads
-    return here.parent.name in names and (folder / here.name).is_file()
+    return package.name in names and (folder / here.relative_to(package)).is_file()

@@ -1,0 +1,158 @@
+"""Freeze parameters of any built torch model by name, and read its masks and its slot table."""
+
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..layers.quant_noise import protect_frozen
+from ..masks.masked_weight import masked_modules, refuse_moving_masks
+from ..plan import freeze_spec
+from ..plan.slot_table import SlotTable
+from .table_of_model import table_of, tied_names
+
+
+def freeze(model: nn.Module, spec: str) -> list[str]:
+    """Freeze parameters of a model: set their ``requires_grad`` to False. Call it before the optimizer is made.
+
+    A checkpoint does not record the call. To train with fairseq's trainer and resume, use the flag ``--freeze`` instead.
+
+    Args:
+        model: any torch or fairseq model.
+        spec: comma-separated items. An item is a path in the model, or a component of fairseq's models such as ``att`` or
+            ``encoder.ffn``. A path is the name of a parameter, or of a module with all its parameters, and may contain the
+            wildcards ``*``, ``?`` and ``[...]``. A path takes precedence over a component of the same name.
+
+    Returns:
+        Names of the parameters that the spec selects, in the order of the model. A tied parameter appears once, under its first
+        name. Adapters of ``--frozen-adapter`` are never selected.
+
+    Raises:
+        InputError: an item selects nothing, or a mask would change although its scores are frozen. Nothing is frozen then.
+
+    Example:
+        >>> from torch import nn
+        >>> from fairseq_reservoir.api import freeze
+        >>> model = nn.Transformer(d_model=8, nhead=2, num_encoder_layers=2, num_decoder_layers=1, dim_feedforward=16)
+        >>> freeze(model, "encoder.layers.0.linear1, decoder.*.norm1.weight")
+        ['encoder.layers.0.linear1.weight', 'encoder.layers.0.linear1.bias', 'decoder.layers.0.norm1.weight']
+        >>> model.encoder.layers[0].linear1.weight.requires_grad
+        False
+
+        fairseq's Transformers have components:
+
+        >>> model = load("model.safetensors").models[0]
+        >>> freeze(model, "att,encoder.ffn")[:2]
+        ['encoder.layers.0.self_attn.k_proj.weight', 'encoder.layers.0.self_attn.k_proj.bias']
+    """
+    parameters = dict(model.named_parameters())
+    owner_of = {name: name for name in parameters}
+    owner_of |= {alias: owner for alias, (owner, _) in tied_names(model, parameters).items()}
+    names = [name for name in owner_of if freeze_spec.atom(name) != freeze_spec.ADAPTER]
+    selected = {owner_of[name] for item in spec.split(",") for name in _selected(item.strip(), names, model)}
+    frozen = {name: parameter for name, parameter in parameters.items() if name in selected}
+    refuse_moving_masks(
+        model, f"freeze {spec}", [p for p in parameters.values() if not p.requires_grad] + [*frozen.values()]
+    )
+    for parameter in frozen.values():
+        parameter.requires_grad_(False)
+    protect_frozen(model)
+    return list(frozen)
+
+
+def _selected(item: str, names: list[str], model: nn.Module) -> set[str]:
+    """Names below a path. If the item is not a path, the names of a component."""
+    below = {name for name in names if fnmatchcase(name, item) or fnmatchcase(name, f"{item}.*")}
+    if below or not item:
+        found = below
+    else:
+        try:
+            found = freeze_spec.selected(item, names, "freeze")
+        except InputError as error:
+            modules = " ".join(name for name, _ in model.named_children())
+            raise InputError(f"{error}; also not a path in this model; its modules: {modules}") from error
+    if not found:
+        raise InputError("freeze: the spec has an empty item; name a path in the model or a component")
+    return found
+
+
+def masks(model: nn.Module) -> dict[str, Tensor]:
+    """Current masks of a model by the names of its masked modules: bool tensors (rows, columns), True for each kept weight.
+
+    The masked weight is W' = g (W * M) with the random matrix W, the mask M and a gain g. W is ``frozen_weight`` of the module. A
+    signed mask also has entries -1, and with several masks for a matrix M is their sum; both are True where M is not 0.
+
+    Args:
+        model: any torch or fairseq model. A model without masks gives an empty dictionary.
+
+    Raises:
+        InputError: the masks are multiplied into the weights, as in a model that ``load`` prepared for translation.
+
+    Example:
+        >>> from torch import nn
+        >>> from fairseq_reservoir.api import masks
+        >>> from fairseq_reservoir.masks.masked_linear import MaskedLinear
+        >>> model = nn.Sequential(MaskedLinear(8, 6, keep_ratio=0.25), nn.ReLU(), nn.Linear(6, 2))
+        >>> {name: (mask.shape, mask.dtype, int(mask.sum())) for name, mask in masks(model).items()}
+        {'0': (torch.Size([6, 8]), torch.bool, 12)}
+    """
+    found = {name: module.mask != 0 for name, module in masked_modules(model).items()}
+    built: SlotTable | None = getattr(model, "slot_table", None)
+    if not found and built and any(e.name.endswith(".scores") for e in built.entries):
+        raise InputError(
+            "masks: multiplied into the weights of this model for translation; read the checkpoint by"
+            " fairseq.checkpoint_utils.load_model_ensemble"
+        )
+    return found
+
+
+def slot_table(model: nn.Module) -> SlotTable:
+    """Slot table of a model: kind, state, parameters and FLOPs of each layer and of each module outside the layers.
+
+    A parameter is frozen if its ``requires_grad`` is False. FLOPs count the products of one token with each matrix. They are
+    exact for fairseq's Transformers. For other models they assume that each matrix is used once for each token, and that the
+    backward pass computes the gradient of every input.
+
+    Args:
+        model: any torch or fairseq model.
+
+    Returns:
+        The table. ``print`` shows it as text, and a notebook as an HTML table. ``rows`` has a ``Row`` for each line, ``records()``
+        a dictionary for each line, and ``to_pandas()`` is a ``DataFrame`` if pandas is installed.
+
+    Example:
+        >>> from torch import nn
+        >>> from fairseq_reservoir.api import freeze, slot_table
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        >>> _ = freeze(model, "0")
+        >>> table = slot_table(model)
+        >>> table
+        <SlotTable: 2 rows, 18 of 58 parameters trained>
+        >>> print(table)
+        slot   kind  state    parameters  trained  MFLOP/token
+        0            frozen           40        0        0.000
+        2            trained          18       18        0.000
+        total                         58       18        0.000
+        trained 31.03% of the parameters, 33.33% of those in matrices; frozen 68.97%
+        backward 0.000 MFLOP/token, 33.33% less than with everything trained
+        >>> table.records()[0]
+        {'slot': '0', 'kind': '', 'state': 'frozen', 'parameters': 40, 'trained': 0, 'MFLOP/token': 6.4e-05}
+    """
+    untrained = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    built: SlotTable | None = getattr(model, "slot_table", None)
+    seed = built.seed if built else 0
+    table = table_of(model, {}, seed, untrained=untrained)
+    if built is None:
+        return table
+    # The table of a built model has the kinds of its layers and its random tensors. Only what is trained may have changed.
+    backward = {row.place: row.backward_flops for row in table.rows}
+    rows = (
+        replace(
+            row,
+            entries=tuple(replace(e, trained=e.trained and e.name not in untrained) for e in row.entries),
+            backward_flops=backward[row.place] if row.flops else 0,
+        )
+        for row in built.rows
+    )
+    return SlotTable(tuple(rows), seed)
