@@ -66,10 +66,24 @@ def add_parser(commands) -> None:
         help="Moses did not split words at dashes; the same as fairseq's flag",
     )
     text.add_argument("--lowercase", action="store_true", help="the data are in lower case")
+    card = parser.add_argument_group("a model card, with Hugging Face's metadata header")
+    card.add_argument(
+        "--card", metavar="FILE.md", help="write a model card: languages, plan, sizes and how to use the file"
+    )
+    card.add_argument(
+        "--card-license", metavar="NAME", help="licence of the model, such as mit (default: none is named)"
+    )
+    card.add_argument("--card-data", metavar="TEXT", help="description of the training data")
+    card.add_argument(
+        "--card-bleu",
+        metavar="JSON",
+        help="scores with their signatures: the output of `sacrebleu REFERENCES -i TRANSLATIONS`, in a file",
+    )
     parser.set_defaults(run=run)
 
 
 def run(known, _):
+    from ..checkpoint import model_card
     from ..checkpoint.export import TextFlags, export
 
     text = TextFlags(
@@ -80,6 +94,8 @@ def run(known, _):
         moses_no_dash_splits=known.moses_no_dash_splits,
         lowercase=known.lowercase,
     )
+    card = model_card.CardFlags(known.card, known.card_license, known.card_data, known.card_bleu)
+    scores = model_card.check_flags(card, known.force, known.checkpoint, known.out)
     written = export(
         known.checkpoint,
         known.out,
@@ -91,4 +107,6 @@ def run(known, _):
         compact=known.compact,
         text=text,
     )
+    if card.card is not None:
+        model_card.write(known.out, card, scores)
     return written.details if known.verbose else written

@@ -1,0 +1,211 @@
+"""Write a model card for an export: Markdown with Hugging Face's metadata header (YAML).
+
+Everything about the model is read from the export, which contains no paths or names of the trainer's machine. Licence, data and scores
+are copied from the user's flags, and omitted if they are not given.
+"""
+
+import json
+import shlex
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..errors import InputError
+from ..files import check_file, check_out, read_text, replacing, why
+from ..options.reading import read
+from ..options.supermask_options import MaskOptions
+from ..text.parts import TextParts
+from . import packed_file
+from .meta_checkpoint import Checkpoint, open_checkpoint
+
+SUFFIX = ".md"
+_MOST_BYTES = 2**20
+# A folder that has fairseq's commands but not this repository finds the plugin by this path.
+_USER_DIR = "\"$(python -c 'import fairseq_reservoir; print(*fairseq_reservoir.__path__)')\""
+_TASKS = {"translation": "translation", "language_modeling": "text-generation", "masked_lm": "fill-mask"}
+
+
+@dataclass(frozen=True)
+class CardFlags:
+    """Flags of ``fairseq-reservoir export`` for the model card. Each is the user's text, or None.
+
+    Attributes:
+        card: path of the card.
+        card_license: licence, such as ``mit``.
+        card_data: description of the training data.
+        card_bleu: file with the JSON that sacrebleu prints. It contains the signature, so no score appears without one.
+    """
+
+    card: str | None = None
+    card_license: str | None = None
+    card_data: str | None = None
+    card_bleu: str | None = None
+
+
+def check_flags(flags: CardFlags, force: bool, *inputs: str) -> list[dict[str, Any]]:
+    """Refuse flags that cannot be used, before the export is written.
+
+    Args:
+        flags: the flags.
+        force: whether an existing card may be replaced.
+        inputs: files that the card must not replace.
+
+    Returns:
+        The scores of ``--card-bleu``; [] without it.
+
+    Raises:
+        InputError: a flag needs ``--card``, the card cannot be written, or a file is not JSON of sacrebleu.
+    """
+    if flags.card is None:
+        for field in fields(flags):
+            if getattr(flags, field.name) is not None:
+                flag = f"--{field.name.replace('_', '-')}"
+                raise InputError(f"{flag} {getattr(flags, field.name)}: has no effect without --card FILE{SUFFIX}")
+        return []
+    try:
+        check_out(flags.card, force, SUFFIX, *inputs)
+    except InputError as error:
+        raise InputError(f"--card{str(error).removeprefix('OUT')}") from None
+    return _scores(flags.card_bleu) if flags.card_bleu is not None else []
+
+
+def _scores(path: str) -> list[dict[str, Any]]:
+    """Read the JSON of ``sacrebleu REFERENCES -i TRANSLATIONS``: an object per metric, or a list of them."""
+    check_file("--card-bleu", path)
+    try:
+        found = json.loads(read_text(path, _MOST_BYTES))
+    except (ValueError, OSError, RecursionError) as error:
+        raise InputError(f"--card-bleu {path}: is not JSON as sacrebleu prints it ({why(error)})") from error
+    scores = found if isinstance(found, list) else [found]
+    for score in scores:
+        if not isinstance(score, dict) or not all(
+            isinstance(score.get(key), kind)
+            for key, kind in (("name", str), ("score", (int, float)), ("signature", str))
+        ):
+            raise InputError(
+                f"--card-bleu {path}: needs name, score and signature, as `sacrebleu REFERENCES -i TRANSLATIONS` prints them"
+            )
+    return scores
+
+
+def write(export: str, flags: CardFlags, scores: list[dict[str, Any]]) -> None:
+    """Write the card atomically.
+
+    Args:
+        export: path of the export.
+        flags: the flags, with ``card``.
+        scores: the result of ``check_flags``.
+
+    Raises:
+        InputError: the card cannot be written.
+    """
+    text = compose(export, flags, scores)
+    with replacing(str(flags.card), "--card {path}: cannot be written ({why})") as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def compose(export: str, flags: CardFlags, scores: list[dict[str, Any]]) -> str:
+    """Return the text of the card. The arguments are those of ``write``."""
+    source, text = open_checkpoint(export), packed_file.text_of(export)
+    languages = _languages(source, text)
+    title = Path(export).name.removesuffix(packed_file.SUFFIX)
+    of = " to ".join(languages)
+    parts = [
+        f"---\n{_header(source, languages, flags, scores)}---",
+        f"# {_plain(title)}",
+        f"A model{f' that translates {of}' if of else ''}, trained with fairseq and the plugin fairseq_reservoir.",
+        f"## Model\n\n{_table(export, source, languages)}",
+        f"Layers and their state:\n\n```\n{source.model.slot_table}\n```",
+        f"## Data\n\n{_plain(flags.card_data) if flags.card_data else 'Not stated.'}",
+    ]
+    if scores:
+        lines = [f"| {_cell(s['name'])} | {s['score']} | `{_cell(s['signature'])}` |" for s in scores]
+        parts.append("\n".join(["## Scores\n", "| metric | score | sacrebleu's signature |", "|---|---:|---|", *lines]))
+    parts.append(f"## Use\n\n{_use(export, source, text)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _languages(source: Checkpoint, text: TextParts | None) -> list[str]:
+    if text:
+        return list(text.languages)
+    task = source.config.task
+    names = [getattr(task, f"{side}_lang", None) for side in ("source", "target")]
+    return [name for name in names if isinstance(name, str)]
+
+
+def _task(source: Checkpoint) -> str:
+    task = source.config.task
+    return str(getattr(task, "_name", None) or getattr(task, "task", None))
+
+
+def _header(source: Checkpoint, languages: list[str], flags: CardFlags, scores: list[dict[str, Any]]) -> str:
+    """Return the metadata of the card as YAML. Keys without a value are left out."""
+    metrics = sorted({"sacrebleu" if score["name"] == "BLEU" else score["name"].lower() for score in scores})
+    found = {
+        "language": list(dict.fromkeys(languages)),
+        "license": flags.card_license,
+        "library_name": "fairseq-reservoir",
+        "pipeline_tag": _TASKS.get(_task(source)),
+        "tags": ["fairseq", "fairseq-reservoir", source.config.model._name.replace("_", "-")],
+        "metrics": metrics,
+    }
+    kept = {name: value for name, value in found.items() if value}
+    return yaml.safe_dump(kept, sort_keys=False, allow_unicode=True)
+
+
+def _table(export: str, source: Checkpoint, languages: list[str]) -> str:
+    """Return a Markdown table of languages, architecture, plan, masks, parameters and file size."""
+    table: Any = source.model.slot_table
+    model, ledger = source.config.model, source.ledger
+    rows = {
+        "Languages": " to ".join(languages),
+        "Architecture": f"`{model._name}`",
+        "Encoder's plan": getattr(model, "reservoir_encoder", None),
+        "Decoder's plan": getattr(model, "reservoir_decoder", None),
+        "Frozen components": getattr(model, "freeze", None),
+        "Masks": _masks(source) if ledger.with_roles("mask") else None,
+        "Rounded weights": getattr(model, "mask_trained_weights", None) if ledger.with_roles("rounded") else None,
+        "Parameters": f"{table.parameters:,}, {table.trained_parameters:,} of them trained",
+        "Updates": f"{source.num_updates:,}",
+        "File": f"`{_cell(Path(export).name)}`, {Path(export).stat().st_size:,} bytes",
+    }
+    lines = [f"| {name} | {value} |" for name, value in rows.items() if value]
+    return "\n".join(["| | |", "|---|---|", *lines])
+
+
+def _masks(source: Checkpoint) -> str:
+    chosen = read(MaskOptions, source.config.model)
+    entries = sum(item.size for item in source.ledger.with_roles("mask"))
+    coats = f", nested masks of {chosen.mask_coats} of the weights" if chosen.mask_coats else ""
+    return f"{chosen.mask_kind}, {entries:,} entries, keep ratio {chosen.mask_keep_ratio}{coats}"
+
+
+def _use(export: str, source: Checkpoint, text: TextParts | None) -> str:
+    """Return the instructions: how to install, and one command for the model's task."""
+    name = Path(export).name
+    file = shlex.quote(f"./{name}" if name.startswith("-") else name)
+    if text:
+        commands = [f"echo 'Text to translate' | fairseq-reservoir translate {file}"]
+        commands += [f"fairseq-reservoir translate {file} < text.{text.languages[0]} > text.{text.languages[1]}"]
+    elif (task := _task(source)) == "translation":
+        commands = [f"fairseq-generate data-bin --user-dir {_USER_DIR} --path {file}"]
+    elif task == "language_modeling":
+        commands = [f"fairseq-eval-lm data-bin --user-dir {_USER_DIR} --path {file}"]
+    else:
+        commands = [f"fairseq-reservoir size {file}"]
+    install = "Install the plugin fairseq_reservoir: `bash scripts/setup.sh && . .venv/bin/activate` in a clone of its repository."
+    if "data-bin" in commands[0]:
+        install += " `data-bin` is a folder that fairseq-preprocess wrote with the dictionaries of the training."
+    return "\n".join([f"{install} Then, in the folder of the file:", "", "```sh", *commands, "```"])
+
+
+def _plain(text: str) -> str:
+    """Return text in one paragraph, so that it cannot start a heading or a code block."""
+    return " ".join(text.split()).lstrip("#-")
+
+
+def _cell(text: str) -> str:
+    """Return text for a cell of a Markdown table, in which backticks and bars would end the code or the cell."""
+    return " ".join(text.split()).replace("`", "'").replace("|", "\\|")
