@@ -23,6 +23,7 @@ from .commands import (
     sweep,
     translate,
 )
+from .commands.lazy_configurations import lazy_configurations
 from .commands.plan import plan  # noqa: F401
 from .commands.postponed_imports import postponed
 from .commands.standard_output import writing
@@ -66,7 +67,7 @@ def main(arguments=None) -> None:
             commands.choices[known.command].error(f"unrecognized arguments: {' '.join(fairseq_flags)}")
         with _logging_everything() if getattr(known, "verbose", False) else _quiet():
             if known.command not in _LIGHT:
-                with postponed():
+                with postponed(), lazy_configurations():
                     register()
                 _import_user_dir(known.user_dir)
             result = known.run(known, fairseq_flags)
