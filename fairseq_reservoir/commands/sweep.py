@@ -5,15 +5,18 @@ import os
 import sys
 from pathlib import Path
 
-from ..errors import InputError, printable
+from ..errors import InputError
 from ..files import replacing
 from .standard_output import writing
 
 HELP = """\
 Runs all combinations of a grid file, several at a time, each in its own folder below DIR. Repeat the command to resume: finished runs are
 not repeated, and interrupted runs continue. A failed run is marked and does not stop the others. Ctrl-C ends all runs. If another sweep
-runs a run, or a killed sweep has left the run's command running, this command waits for its end and then continues the run. The grid file
-is YAML:
+runs a run, or a killed sweep has left the run's command running, this command waits for its end and then continues the run. It prints a
+line for each event and, on a terminal, a live table. `sweep --status DIR` prints the table from another shell. It only reads files.
+
+You may change the grid file and repeat the command. A changed run continues if it has not trained anything, or if only commands after its
+training have changed. Otherwise the sweep is refused. The grid file is YAML:
 
   command: fairseq-train {DATA} --user-dir fairseq_reservoir --arch reservoir_transformer_study --max-update 700
   axes:                              # flags of the command; each combination is a run
@@ -56,8 +59,11 @@ def add_parser(commands) -> None:
         help="run the trainings of a grid file, several at a time; resumable",
         description=HELP,
     )
-    parser.add_argument("grid", metavar="GRID", help="the grid file")
-    parser.add_argument("--out", required=True, metavar="DIR", help="parent folder of the runs")
+    parser.add_argument("grid", metavar="GRID", nargs="?", help="the grid file")
+    parser.add_argument("--out", metavar="DIR", help="parent folder of the runs")
+    parser.add_argument(
+        "--status", metavar="DIR", help="only print the table of a sweep's runs: update, losses, BLEU and time left"
+    )
     parser.add_argument(
         "--jobs", type=int, metavar="N",
         help="number of runs at a time (default: 1; with --slurm: all). They share the cores. Each run gets one GPU, in turn",
@@ -91,13 +97,18 @@ def _run(known):
     from ..studies.sweep import local, slurm
     from ..studies.sweep.grid import read_grid
 
+    if known.status is not None:
+        return _status(known)
+    for name, value in (("GRID", known.grid), ("--out", known.out)):
+        if value is None:
+            raise InputError(f"{name}: is missing; use sweep GRID --out DIR, or sweep --status DIR")
     if known.jobs is not None and known.jobs < 1:
         raise InputError(f"--jobs {known.jobs}: must be at least 1")
     options = _slurm_options(known)
     runs, choices = read_grid(known.grid, known.out)
     for each in [*runs, *(run for choice in choices for others in choice.others.values() for run in others)]:
         each.check()
-    sweep = _Sweep(runs, choices, known.out, known.retry_failed)
+    sweep = _Sweep(runs, choices, known)
     if known.dry_run:
         return "\n".join(_dry_run(runs, sweep.decisions))
     executor = slurm.executor(known.out, **options) if known.slurm else None
@@ -105,15 +116,26 @@ def _run(known):
     for each in [run for run in runs if run.is_due(known.retry_failed)][:1]:
         each.is_locked()  # raises an error on a file system without locks, before anything runs
     sweep.next_runs()
+    arguments = (known.retry_failed, sweep.end, sweep.next_runs, sweep.display)
     if executor:
-        finished = slurm.run_all(list(runs), executor, known.jobs, known.retry_failed, sweep.end, sweep.next_runs)
+        finished = slurm.run_all(list(runs), executor, known.jobs, *arguments)
     else:
-        finished = local.run_all(list(runs), known.jobs or 1, known.retry_failed, sweep.end, sweep.next_runs)
-    table = "\n".join([_table(runs, sweep.minutes), *sweep.decisions.lines, *map(str, sweep.errors)])
+        finished = local.run_all(list(runs), known.jobs or 1, *arguments)
+    sweep.display.close()
+    table = "\n".join([*sweep.table(), *sweep.decisions.lines, *map(str, sweep.errors)])
     if finished and sweep.is_done():
         return table
-    _print(table)
+    sweep.display.say(table)
     sys.exit(1 if finished else 130)
+
+
+def _status(known):
+    from ..studies.sweep.table import status
+
+    others = ("grid", "out", "jobs", "dry_run", "retry_failed", "slurm", *(f"slurm_{name}" for name in _SLURM))
+    if any(getattr(known, name) not in (None, False) for name in others):
+        raise InputError("--status DIR: takes no other argument")
+    return status(known.status)
 
 
 class _Sweep:
@@ -122,56 +144,81 @@ class _Sweep:
     Args:
         runs: the runs of the grid file. Runs that a choice adds are appended to this list.
         choices: see ``read_grid``.
-        out: the folder of the sweep.
-        retry_failed: whether to run failed runs again.
+        known: the command's arguments.
 
     Attributes:
         minutes: duration of each run that has ended, by name.
         errors: errors of added runs. The other runs continue.
+        display: prints the events and the live table.
     """
 
-    def __init__(self, runs, choices, out: str, retry_failed: bool):
+    def __init__(self, runs, choices, known):
         from ..studies.sweep.choose import Decisions
+        from ..studies.sweep.display import Display
 
-        self.runs, self.out, self.retry_failed = runs, out, retry_failed
+        self.runs, self.out, self.retry_failed = runs, known.out, known.retry_failed
         self.minutes: dict[str, float] = {}
         self.errors: list[InputError] = []
         self.due = 0
+        self._written = None  # the number in the file "further"
         self.decisions = Decisions(choices, _score, self._is_awaited)
+        self.display = Display(writing, known.jobs or (len(runs) if known.slurm else 1), self._further)
 
     def _is_awaited(self, run):
         return run.is_due(self.retry_failed) and run.name not in self.minutes
 
+    def _further(self):
+        """Return the number of runs of the other seeds that the open choices will add."""
+        return sum(len(next(iter(choice.others.values()), [])) for choice in self.decisions.open)
+
     def add(self, runs, what: str) -> None:
         """Make the folders of runs, and print how many of them are due."""
+        mended = {run.name: state for run in runs if (state := run.mended())}
         for each in runs:
             each.prepare()
         due = sum(each.is_due(self.retry_failed) for each in runs)
         self.due += due
-        _print(f"{len(runs)} {what} in {self.out}, {due} of them to do")
+        self.display.add(runs)
+        self.display.say(f"{len(runs)} {what} in {self.out}, {due} of them to do")
         for each in runs:
             if each.state[0] == "damaged":
-                _print(f"{each.name}: {each.describe()}, left out")
+                self.display.say(f"{each.name}: {each.describe()}, left out")
+            elif each.name in mended:
+                self.display.say(f"{each.name}: has new commands, and nothing that was trained is affected")
 
     def end(self, run, minutes: float) -> None:
         """Print the result of a run that has ended."""
         self.minutes[run.name] = minutes
-        _print(f"[{len(self.minutes)}/{self.due}] {run.name}: {run.describe()} ({minutes:.1f} min)")
+        score = _score(run) if run.state[0] == "done" else None
+        result = f", best valid {score.name} {score.value:.5g}" if score else ""
+        self.display.end(run, minutes, f"[{len(self.minutes)}/{self.due}]", result)
+
+    def table(self) -> list[str]:
+        """Return the lines of the final table."""
+        from ..studies.sweep.table import lines_of
+
+        return lines_of(self.display.last_rows(self.minutes), with_minutes=True)
 
     def next_runs(self) -> list:
         """Return the runs that finished runs make possible. Print the choices that lead to them, and write the choices to choices.txt."""
+        from ..studies.sweep.display import collecting
+        from ..studies.sweep.table import FURTHER
+
         before, decided = len(self.runs), len(self.decisions.made)
         for line, more in self.decisions.next_runs():
-            _print(line)
-            with _collecting(self.errors):
+            self.display.say(line)
+            with collecting(self.errors, self.display.say):
                 for each in more:
                     each.check()
                 if more:
                     self.add(more, "more runs")
                 self.runs.extend(more)
-        with _collecting(self.errors):
+        with collecting(self.errors, self.display.say):
             if len(self.decisions.made) > decided:
                 _write_lines(self.decisions.made.values(), Path(self.out) / "choices.txt")
+            if self.decisions.choices and self._further() != self._written:
+                self._written = self._further()
+                _write_lines([self._written], Path(self.out) / FURTHER)
         return self.runs[before:]
 
     def is_done(self) -> bool:
@@ -183,22 +230,6 @@ class _Sweep:
         return done and not (self.errors or self.decisions.open or undecided)
 
 
-@contextlib.contextmanager
-def _collecting(errors):
-    """Print an InputError that is raised in the ``with`` block, and append it to ``errors``."""
-    try:
-        yield
-    except InputError as error:
-        _print(error)
-        errors.append(error)
-
-
-def _print(text):
-    """Print text that may contain bytes outside UTF-8. If the reader of a pipe has stopped (``| head``), end without a traceback."""
-    with writing():
-        print(printable(text), flush=True)
-
-
 def _dry_run(runs, decisions):
     """Yield the lines of --dry-run: each run, and each choice."""
     for _, more in decisions.next_runs():
@@ -206,7 +237,8 @@ def _dry_run(runs, decisions):
             each.check()
         runs += more
     for each in runs:
-        yield f"{each.name}: {each.describe()}\n{_indented(each.commands)}"
+        mended = ", has new commands" if each.mended() else ""
+        yield f"{each.name}: {each.describe()}{mended}\n{_indented(each.commands)}"
     for choice in decisions.choices:
         first = next(iter(choice.others.values()), [])
         if choice not in decisions.open:
@@ -253,12 +285,3 @@ def _slurm_options(known):
 
 def _indented(text):
     return "".join(f"  {line}\n" for line in text.splitlines()).rstrip("\n")
-
-
-def _table(runs, minutes):
-    width = max(len("run"), *(len(run.name) for run in runs))
-    lines = [f"{'run':{width}}  minutes  state"]
-    for run in runs:
-        took = f"{minutes[run.name]:.1f}" if run.name in minutes else ""
-        lines.append(f"{run.name:{width}}  {took:>7}  {run.describe()}")
-    return "\n".join(lines)

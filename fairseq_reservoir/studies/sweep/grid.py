@@ -21,7 +21,8 @@ from ...errors import InputError
 from ...files import why
 from .choose import Choice
 from .grid_file import GridFile
-from .run import Run, Step
+from .run import Run
+from .steps import make_steps
 
 _LONGEST_NAME = 255  # bytes of a folder's name
 # Listing more runs would take hours.
@@ -258,12 +259,7 @@ class _Grid(GridFile):
         folder = out / name
         commands = [self._first_command(values), *self.then]
         environment = {axis.name: _in(folder, value) for axis, value in values.items() if axis.kind == "variable"}
-        named = zip(commands, _numbered(map(_program, commands)), _numbered(map(_log_stem, commands)))
-        steps = [
-            Step(step, tuple(_in(folder, word) for word in command), folder / f"{stem}{_log_suffix(command)}")
-            for command, step, stem in named
-        ]
-        return Run(name, folder, environment, tuple(steps))
+        return Run(name, folder, environment, make_steps(commands, folder))
 
     def _first_command(self, values):
         """Return the grid's command with the flags for these values."""
@@ -297,33 +293,6 @@ def _name(values):
     tags = [axis.tag(value) for axis, value in values.items() if axis.named]
     unnamed = all(axis.is_seed for axis in values if axis.named)
     return "-".join(["run", *tags] if unnamed else tags)
-
-
-def _program(command):
-    """Return the name of a step: its program, without fairseq's prefix."""
-    return Path(command[0]).name.removeprefix("fairseq-")
-
-
-def _log_stem(command):
-    """Return the name of a step's log: the program, or the subcommand of fairseq-reservoir."""
-    program, subcommand = _program(command), "".join(command[1:2])
-    return subcommand if program == "reservoir" and re.fullmatch(r"[a-z][a-z-]*", subcommand) else program
-
-
-def _log_suffix(command):
-    """Return the ending of a step's log: ``.log`` for commands of fairseq, else ``.out``.
-
-    The report skips ``.out`` files, because the log of a script repeats the log of the training that the script starts.
-    """
-    return ".log" if command[0].startswith("fairseq-") else ".out"
-
-
-def _numbered(names):
-    """Yield the names. Append -2, -3, ... to the second, third, ... occurrence of a name."""
-    found = []
-    for name in names:
-        found.append(name)
-        yield f"{name}-{found.count(name)}" if found.count(name) > 1 else name
 
 
 def _is_positive(text):

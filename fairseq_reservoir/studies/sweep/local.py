@@ -22,7 +22,28 @@ OnEnd = Callable[[Run, float], None]
 NextRuns = Callable[[], list[Run]]
 
 
-def run_all(runs: list[Run], jobs: int, retry_failed: bool, on_end: OnEnd, next_runs: NextRuns = list) -> bool:
+class Watcher:
+    """Receives the events of a sweep while it runs. This one prints messages and ignores the rest."""
+
+    def say(self, text: object) -> None:
+        """Print a message."""
+        print(text, flush=True)
+
+    def follow(self, run: Run, is_resumed: bool) -> None:
+        """Follow a run that has started or was submitted. ``is_resumed`` is whether it had started before."""
+
+    def look(self) -> None:
+        """Report new events. Called several times a second."""
+
+
+def run_all(
+    runs: list[Run],
+    jobs: int,
+    retry_failed: bool,
+    on_end: OnEnd,
+    next_runs: NextRuns = list,
+    watcher: Watcher | None = None,
+) -> bool:
     """Run all due runs, up to ``jobs`` at a time. Return True; return False after Ctrl-C, which ends all commands.
 
     If ``jobs`` is above 1, each run gets the GPU with the fewest runs, and an equal share of the cores. The sweep waits for runs that
@@ -35,8 +56,10 @@ def run_all(runs: list[Run], jobs: int, retry_failed: bool, on_end: OnEnd, next_
         retry_failed: whether to run failed runs again.
         on_end: called with each run that has ended, and its duration in minutes.
         next_runs: returns the runs to add. It is called after ``on_end``, and when no run is left.
+        watcher: receives the events in between.
     """
-    queue = Queue(runs, retry_failed, on_end, next_runs)
+    watcher = watcher or Watcher()
+    queue = Queue(runs, retry_failed, on_end, next_runs, watcher)
     active: dict[ActiveRun, str | None] = {}  # the GPU of each run
     gpus = devices() if jobs > 1 else []
     with interrupts() as interrupted:
@@ -48,8 +71,9 @@ def run_all(runs: list[Run], jobs: int, retry_failed: bool, on_end: OnEnd, next_
                     if started := _begin_next(queue, environment):
                         active[started] = environment.get("CUDA_VISIBLE_DEVICES")
                 time.sleep(_POLL_SECONDS)
+                watcher.look()
                 for run in list(active):
-                    if _has_ended(run):
+                    if _has_ended(run, watcher):
                         del active[run]
                         queue.end(run.run, run.minutes)
         finally:
@@ -79,23 +103,26 @@ def _begin_next(queue: "Queue", environment: dict[str, str]) -> ActiveRun | None
     In the first case the run is added to the foreign runs, in the second case it has ended.
     """
     run = queue.waiting.pop(0)
+    is_resumed = run.state[0] == "running"
     try:
         started = begin(run, queue.retry_failed, environment)
     except InputError as error:
-        print(error, flush=True)
+        queue.watcher.say(error)
         queue.end(run, 0.0)
         return None
     if started is None:
         queue.foreign.add(run)
+    else:
+        queue.watcher.follow(run, is_resumed)
     return started
 
 
-def _has_ended(run: ActiveRun) -> bool:
+def _has_ended(run: ActiveRun, watcher: Watcher) -> bool:
     """Return whether a run has ended. If its folder cannot be written any more, stop this run; the other runs continue."""
     try:
         return run.poll()
     except InputError as error:
-        print(error, flush=True)
+        watcher.say(error)
         run.terminate()
         run.end()
         return True
@@ -106,12 +133,12 @@ class Queue:
 
     Args:
         runs: the runs of the sweep.
-        retry_failed, on_end, next_runs: see ``run_all``.
+        retry_failed, on_end, next_runs, watcher: see ``run_all``.
     """
 
-    def __init__(self, runs: list[Run], retry_failed: bool, on_end: OnEnd, next_runs: NextRuns):
-        self.retry_failed, self.on_end, self.next_runs = retry_failed, on_end, next_runs
-        self.foreign = ForeignRuns()
+    def __init__(self, runs: list[Run], retry_failed: bool, on_end: OnEnd, next_runs: NextRuns, watcher: Watcher):
+        self.retry_failed, self.on_end, self.next_runs, self.watcher = retry_failed, on_end, next_runs, watcher
+        self.foreign = ForeignRuns(watcher)
         self.waiting = self.foreign.split_off([run for run in runs if run.is_due(retry_failed)])
 
     def has_more(self) -> bool:
@@ -136,7 +163,8 @@ class Queue:
 class ForeignRuns:
     """Runs that another sweep has started, perhaps a killed one whose commands still run. This sweep waits for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, watcher: Watcher) -> None:
+        self.watcher = watcher
         self.runs: list[tuple[Run, float]] = []  # with the time when this sweep began to wait
 
     def add(self, run: Run) -> None:
@@ -146,7 +174,7 @@ class ForeignRuns:
             owner = (
                 "left by a sweep that has ended" if run.is_orphaned else f"started by another sweep (process {sweep})"
             )
-            print(in_one_line(f"{run.name}: waiting for process {command} on {host}, {owner}"), flush=True)
+            self.watcher.say(in_one_line(f"{run.name}: waiting for process {command} on {host}, {owner}"))
 
     def split_off(self, runs: list[Run]) -> list[Run]:
         """Add the runs that another sweep is running, and return the other runs."""

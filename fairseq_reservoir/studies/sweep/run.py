@@ -22,6 +22,8 @@ from pathlib import Path
 
 from ...errors import InputError, whole_number
 from ...files import fault_of_own_file, is_alive, open_own_file, read_regular, read_text, replacing, why
+from .mending import mended_state
+from .steps import Step
 
 # A run that one of these signals ends has not failed, but was interrupted. It is resumed later.
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -32,15 +34,6 @@ _MOST = 1 << 24  # largest size of the files command, state and lock, in bytes
 _LARGEST_PROCESS = 1 << 22  # limit of process numbers on Linux
 # Threads that spin while they wait make other busy processes several times slower. A value that the user has set takes precedence.
 WAITING = {"OMP_WAIT_POLICY": "passive"}
-
-
-@dataclass(frozen=True)
-class Step:
-    """A command of a run, and the log file of its output."""
-
-    name: str
-    words: tuple[str, ...]
-    log: Path
 
 
 @dataclass(frozen=True)
@@ -131,21 +124,53 @@ class Run:
             written = self._written_commands()
             # Another sweep may be creating the same folder right now. Its first file is a .tmp file.
             found = self.folder.is_dir() and [name for name in os.listdir(self.folder) if not name.endswith(".tmp")]
-        if written is not None and written != _encoded(self.commands):
-            raise InputError(
-                f"--out: {self.folder} is a run of other commands (see {self.folder / 'command'}); choose another --out, or move it away"
-            )
+        if written is not None and written != _encoded(self.commands) and self.mended() is None:
+            raise self._other_commands()
         if written is None and (found or is_file):
             raise InputError(f"--out: {self.folder} exists and is not a run of a sweep; choose another --out")
 
+    def _other_commands(self):
+        return InputError(
+            f"--out: {self.folder} is a run of other commands (see {self.folder / 'command'}); choose another --out, or move it away"
+        )
+
+    def is_of_other_commands(self) -> bool:
+        """Return whether the file ``command`` has other commands; False without a readable file."""
+        with contextlib.suppress(OSError):
+            return self._written_commands() not in (None, _encoded(self.commands))
+        return False
+
+    def mended(self) -> str | None:
+        """Return the state with which the run continues if the grid file has changed its commands.
+
+        Return None if the commands have not changed, if the new ones would affect anything that was trained, or if the run is running.
+        """
+        if not self.is_of_other_commands() or self.state[0] == "damaged" or self._fault():
+            return None
+        if os.path.lexists(self.folder / "lock") and self.is_locked():
+            return None
+        written = (self._written_commands() or b"").decode("utf-8", "surrogateescape")
+        return mended_state(written, self.commands, self.state, self.folder)
+
+    def _mend(self, state):
+        """Write the new commands and the state while holding the lock. The state comes first, so that a killed sweep can be resumed."""
+        lock = self.locked()
+        if lock is None:
+            raise self._other_commands()
+        with lock:
+            self.write("state", state)
+            self.write("command", self.commands)
+
     def prepare(self) -> None:
-        """Create the folder with its files ``command`` and ``state``. Existing states are kept.
+        """Create the folder with its files ``command`` and ``state``. Existing states are kept, unless the commands were ``mended``.
 
         Nothing is written for a finished or a damaged run, because its folder may be a link.
 
         Raises:
             InputError: the folder cannot be written.
         """
+        if mended := self.mended():
+            self._mend(mended)
         if self.state[0] in ("done", "damaged"):
             return
         with _naming_the_folder(self.folder):
@@ -201,6 +226,12 @@ class Run:
         return lock is None
 
     @property
+    def failed_log(self) -> Path | None:
+        """Log of the step that has failed; None if the run has not failed or names no step."""
+        word, *rest = self.state
+        return next((step.log for step in self.steps if word == "failed" and step.name == rest[0]), None)
+
+    @property
     def holder(self) -> tuple[str, int, int] | None:
         """The host, the sweep's process number and the command's process number in the lock file; None if it cannot be read."""
         with contextlib.suppress(OSError, ValueError):
@@ -216,16 +247,27 @@ class Run:
         holder = self.holder
         return holder is not None and holder[0] == socket.gethostname() and not is_alive(holder[1])
 
-    def describe(self) -> str:
-        """Describe the state. If the state is "running" but the lock is free, the run was interrupted."""
+    def seems_running(self) -> bool:
+        """Return whether the command that the lock file names is alive, or may be alive on another machine. Only reads files."""
+        if self.holder is None:
+            return False
+        host, sweep, command = self.holder
+        return host != socket.gethostname() or is_alive(command or sweep)
+
+    def describe(self, is_running: bool | None = None) -> str:
+        """Describe the state. A run with the state "running" that no process runs was interrupted.
+
+        Args:
+            is_running: whether a process runs the run. None: a process does if it holds the lock.
+        """
         word, *rest = self.state
         if word == "damaged":
             return f"damaged: {rest[0]}"
         if word == "failed":
-            log = next((step.log for step in self.steps if step.name == rest[0]), self.folder)
-            return f"failed: {rest[0]}, exit status {rest[1]}, see {log}"
+            return f"failed: {rest[0]}, exit status {rest[1]}, see {self.failed_log or self.folder}"
         if word == "running":
-            return f"{'running' if self.is_locked() else 'interrupted'}: {rest[0]}"
+            is_running = self.is_locked() if is_running is None else is_running
+            return f"{'running' if is_running else 'interrupted'}: {rest[0]}"
         return word
 
 
@@ -325,8 +367,15 @@ class ActiveRun:
 
 
 def begin(run: Run, retry_failed: bool, environment: dict[str, str]) -> ActiveRun | None:
-    """Start a run. Return None if another process runs it, or has finished it in the meantime."""
+    """Start a run. Return None if another process runs it, or has finished it in the meantime.
+
+    Raises:
+        InputError: the folder cannot be used, or another sweep with a mended grid file has changed the commands.
+    """
     lock = run.locked()
+    if lock and run.is_of_other_commands():  # another sweep has mended them
+        lock.close()
+        raise InputError(f"{run.name}: not started, because another sweep has changed its commands")
     if lock and run.is_due(retry_failed):
         return ActiveRun(run, lock, environment)
     if lock:

@@ -6,7 +6,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from ...errors import InputError
-from .local import NextRuns, OnEnd, Queue, interrupts, perform
+from .local import NextRuns, OnEnd, Queue, Watcher, interrupts, perform
 from .run import Run
 
 _POLL_SECONDS = 1
@@ -59,7 +59,13 @@ def executor(folder: str, time: int, gpus: int, cpus: int, partition=None, clust
 
 
 def run_all(
-    runs: list[Run], executor, jobs: int | None, retry_failed: bool, on_end: OnEnd, next_runs: NextRuns = list
+    runs: list[Run],
+    executor,
+    jobs: int | None,
+    retry_failed: bool,
+    on_end: OnEnd,
+    next_runs: NextRuns = list,
+    watcher: Watcher | None = None,
 ) -> bool:
     """Submit all due runs and wait for them. Return True; return False after Ctrl-C, which cancels the jobs.
 
@@ -69,17 +75,21 @@ def run_all(
         runs: the runs.
         executor: submitit's executor.
         jobs: largest number of submitted jobs at a time; None submits all runs at once.
-        retry_failed, on_end, next_runs: see ``local.run_all``.
+        retry_failed, on_end, next_runs, watcher: see ``local.run_all``.
     """
-    queue = Queue(runs, retry_failed, on_end, next_runs)
+    watcher = watcher or Watcher()
+    queue = Queue(runs, retry_failed, on_end, next_runs, watcher)
     submitted: list = []  # run, job, time of submission
     with interrupts() as interrupted:
         try:
             while not interrupted and (submitted or queue.has_more()):
                 while queue.waiting and len(submitted) < (jobs or math.inf) and not interrupted:
                     run = queue.waiting.pop(0)
+                    is_resumed = run.state[0] == "running"
                     submitted.append((run, executor.submit(Job(run, retry_failed)), monotonic()))
+                    watcher.follow(run, is_resumed)
                 sleep(_POLL_SECONDS)
+                watcher.look()
                 queue.take_back()
                 for each in [each for each in submitted if each[1].done()]:
                     submitted.remove(each)

@@ -116,6 +116,7 @@ def test_an_error_of_one_arm_does_not_end_the_others(studied, capsys):
         run.write("state", "done")
     (sweep.out / "deep-lr8e-3-1").mkdir()
     (sweep.out / "deep-lr8e-3-1" / "command").write_text("true\n")
+    (sweep.out / "deep-lr8e-3-1" / "checkpoint_last.pt").touch()
     assert sweep() == 1
     *_, plain, deep, error = capsys.readouterr().out.splitlines()
     assert plain.startswith("plain: lr 2e-3") and deep.startswith("deep: no lr chosen")
@@ -276,7 +277,7 @@ def test_the_table_has_the_runs_of_all_seeds(studied, capsys):
         run.prepare()
         run.write("state", "done")
     assert sweep() == 0
-    table = capsys.readouterr().out.partition("minutes  state\n")[2]
+    table = capsys.readouterr().out.partition("  state\n")[2]
     assert re.findall(r"^(\S+-\d) ", table, flags=re.MULTILINE) == [*LOSSES_IN_ORDER, *others]
 
 

@@ -27,8 +27,11 @@ def test_a_failed_run_is_marked_and_the_others_continue(sweep, capsys):
     assert sweep.write(FAILS)() == 1
     assert sweep.states() == {"bad": "failed sh 3", "fine": "done", "good": "done"}
     out = capsys.readouterr().out
-    assert f"[2/3] bad: failed: sh, exit status 3, see {sweep.out}/bad/sh.out (0.0 min)\n[3/3] fine: done" in out
-    assert out.splitlines()[-3].split() == ["good", "0.0", "done"]
+    assert f"[2/3] bad: failed: sh, exit status 3, see {sweep.out}/bad/sh.out (0.0 min)\n    3\nfine: started" in out
+    assert "\n[3/3] fine: done" in out
+    assert [line.split()[:3] for line in out.splitlines()[-4:]] == [
+        ["good", "0.0", "done"], ["bad", "0.0", "failed:"], ["3"], ["fine", "0.0", "done"],
+    ]  # fmt: skip
     # No run starts again, failed or not, and the exit status is the same.
     assert sweep() == 1 and sweep.output("good") == ["0"] and sweep.output("bad") == ["3"]
     assert "3 runs in" in (out := capsys.readouterr().out) and ", 0 of them to do" in out
