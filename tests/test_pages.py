@@ -201,7 +201,7 @@ def test_all_letters_and_presets_are_named():
 
 def test_the_mask_flags_of_the_pages_exist():
     named = set(re.findall(r"--(mask-[a-z-]+[a-z])", TEXT))
-    theirs = {"mask-init", "mask-constant", "mask-layernorm-type"}
+    theirs = {"mask-init", "mask-constant", "mask-layernorm-type", "mask-regularization-type"}
     ours = {*MaskOptions.__dataclass_fields__, *RobertaVectorOptions.__dataclass_fields__}
     assert named - theirs <= {name.replace("_", "-") for name in ours}
 

@@ -59,7 +59,7 @@ def test_the_state_dict_comes_back_bit_for_bit(request, tmp_path, name, flags):
 
 
 def test_random_tensors_are_left_out(every_kind, tmp_path, capsys):
-    body, tensors = packed_file.read(exported(every_kind, tmp_path))
+    body, tensors = packed_file.read(exported(every_kind, tmp_path, "--verbose"))
     left_out = {name for name in body["random"] if name not in tensors}
     assert all(body["random"][name]["initialiser"] in {"ones", "zero", "bias_uniform"} for name in left_out)
     assert {body["random"][name]["initialiser"] for name in body["random"].keys() & tensors} == {"orthogonal"}
