@@ -92,7 +92,7 @@ class Progress:
         """Estimated seconds until the end of the training; None if they are unknown."""
         if self.is_trained:
             return 0.0
-        if self.total is None or self.seconds_per_update is None:
+        if self.total is None or self.updates is None or self.seconds_per_update is None:
             return None
         return max(0, self.total - self.updates) * self.seconds_per_update
 
