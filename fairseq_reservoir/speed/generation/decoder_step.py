@@ -6,12 +6,14 @@ hypothesis. In float32 the result equals fairseq's except for rounding. In half 
 the masked ones are zero, can differ in the last bits too.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from fairseq.modules import MultiheadAttention
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...layers.base import Context, Slot
 from ...layers.cross_attention import CrossAttention
@@ -127,34 +129,29 @@ def _cross_attention(layer: Any) -> MultiheadAttention | None:
 
 def _transformer_layer(layer: Any, x: Tensor, cache: LayerCache, step: _Step) -> Tensor:
     """fairseq's ``TransformerDecoderLayerBase.forward`` for one token per beam; x and the result: (batch * beam, dim)."""
-    residual = x
-    if layer.normalize_before:
-        x = layer.self_attn_layer_norm(x)
-    x = residual + _attend_to_ancestors(layer.self_attn, x, cache, step)
-    if not layer.normalize_before:
-        x = layer.self_attn_layer_norm(x)
+    first = layer.normalize_before
+    x = _residual(layer.self_attn_layer_norm, first, x, lambda y: _attend_to_ancestors(layer.self_attn, y, cache, step))
     if layer.encoder_attn is not None:
-        residual = x
-        if layer.normalize_before:
-            x = layer.encoder_attn_layer_norm(x)
-        x = residual + _attend_to_source(layer.encoder_attn, x, cache, step)
-        if not layer.normalize_before:
-            x = layer.encoder_attn_layer_norm(x)
-    residual = x
-    if layer.normalize_before:
-        x = layer.final_layer_norm(x)
-    x = residual + layer.fc2(layer.activation_fn(layer.fc1(x)))
-    return x if layer.normalize_before else layer.final_layer_norm(x)
+        x = _residual(
+            layer.encoder_attn_layer_norm, first, x, lambda y: _attend_to_source(layer.encoder_attn, y, cache, step)
+        )
+    return _residual(layer.final_layer_norm, first, x, lambda y: layer.fc2(layer.activation_fn(layer.fc1(y))))
+
+
+def _residual(norm: nn.Module, norm_first: bool, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """x + f(norm(x)) with ``norm_first``, else norm(x + f(x))."""
+    if norm_first:
+        return x + function(norm(x))
+    normed: Tensor = norm(x + function(x))
+    return normed
 
 
 def _slot(slot: Slot, x: Tensor, cache: LayerCache, step: _Step) -> Tensor:
     """``Slot.run`` for one token per beam. Sublayers without a cache compute each token alone."""
     for part in slot.children():
         if isinstance(part, CrossAttention):
-            residual = x
-            y = _attend_to_source(part.encoder_attn, part.layer_norm(x) if part.norm_first else x, cache, step)
-            x = residual + y
-            x = x if part.norm_first else part.layer_norm(x)
+            attend = partial(_attend_to_source, part.encoder_attn, cache=cache, step=step)
+            x = _residual(part.layer_norm, part.norm_first, x, attend)
         else:
             x = part(x, Context())
     return x
