@@ -1,12 +1,12 @@
 """Run a function of fixed shapes again and again: as a CUDA graph, or, in tests on a CPU, as the function itself."""
 
-import gc
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import torch
+
+from ..capture import capture
 
 logger = logging.getLogger(__name__)
 Function = Callable[[], None]
@@ -48,23 +48,7 @@ class GraphRecorder(Recorder):
             return function
 
     def _captured(self, function: Function) -> Function:
-        graph = torch.cuda.CUDAGraph()
         torch.cuda.current_stream().synchronize()
-        # A collected graph or event would call CUDA functions that are not allowed during a capture. torch.cuda.graph runs the
-        # collector instead, which takes longer than the capture.
-        was_enabled = gc.isenabled()
-        gc.disable()
-        try:
-            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-            try:
-                function()
-            except BaseException:
-                with suppress(RuntimeError):  # a failed capture cannot end either, and its error would hide the cause
-                    graph.capture_end()
-                raise
-            graph.capture_end()
-        finally:
-            if was_enabled:
-                gc.enable()
+        graph, _ = capture(function, self.pool)
         self.last = graph
         return graph.replay

@@ -1,10 +1,11 @@
 """Record functions as CUDA graphs. A stand-in runs them again, for tests on a CPU."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import torch
+
+from ..capture import capture
 
 _SPARE = 2**28  # bytes of device memory that stay free beside the graphs
 Run = Callable[[], Any]
@@ -52,18 +53,10 @@ class CudaRecorder:
         Returns:
             A function that replays the kernels and returns the function's result. Every replay writes to the same memory.
         """
-        graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self.device)
         # A graph cannot use the memory that torch keeps from earlier steps.
         torch.cuda.empty_cache()
-        graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-        try:
-            result = run()
-        except BaseException:
-            with suppress(RuntimeError):  # a failed capture cannot end either, and its error would hide the cause
-                graph.capture_end()
-            raise
-        graph.capture_end()
+        graph, result = capture(run, self.pool)
         self.pool = self.pool or graph.pool()
         self.largest = max(self.largest, needed)
 
