@@ -211,17 +211,22 @@ def test_a_checkpoint_names_the_kind_and_refuses_another(registry):
         )
 
 
-def test_a_frozen_tensor_without_an_initialiser(registry):
+@pytest.mark.parametrize("has_weight", [False, True], ids=["no weight", "a vector as weight"])
+def test_a_frozen_tensor_without_an_initialiser(registry, has_weight):
     import torch
 
     class Scaled(FeedForward):
         def __init__(self, config):
             super().__init__(config)
-            self.bias = torch.nn.Parameter(torch.ones(config.embed_dim))  # without a weight next to it
+            self.bias = torch.nn.Parameter(torch.ones(config.embed_dim))  # without a matrix next to it
+            if has_weight:
+                self.weight = torch.nn.Parameter(torch.ones(config.embed_dim))
 
     register_kind(own(), lambda config, stack: {"scaled": Scaled(config)})
     from tests.support import building
 
     assert building.build("q").encoder.layers[0].scaled.bias.requires_grad
-    with pytest.raises(InputError, match=r"encoder.layers.0.scaled.bias: cannot draw this tensor of a frozen layer"):
+    with pytest.raises(
+        InputError, match=r"scaled.bias: cannot draw this bias .* no matrix encoder.layers.0.scaled.weight"
+    ):
         building.build("Q")

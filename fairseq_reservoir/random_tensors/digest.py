@@ -1,4 +1,4 @@
-"""SHA-256 hashes of tensors, file contents and dictionaries."""
+"""SHA-256 hashes of tensors, file contents and dictionaries, as hexadecimal strings."""
 
 import hashlib
 import json
@@ -8,18 +8,18 @@ import torch
 
 
 def raw_bytes(tensor: torch.Tensor) -> memoryview:
-    """Bytes of the tensor's entries in row-major order."""
+    """Return the bytes of a tensor's entries in row-major order."""
     entries: Any = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     return memoryview(entries)
 
 
 def of_tensor(tensor: torch.Tensor) -> str:
-    """SHA-256 of the tensor's bytes as a hexadecimal string."""
+    """Hash the bytes of a tensor. The dtype and the shape have no effect."""
     return hashlib.sha256(raw_bytes(tensor)).hexdigest()
 
 
 def of_contents(text: str, tensors: dict[str, torch.Tensor]) -> str:
-    """One SHA-256 of a text and of all tensors in the order of their names. It also covers names, dtypes and shapes."""
+    """Hash a text together with all tensors, sorted by name. Names, dtypes and shapes are hashed too."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -29,5 +29,5 @@ def of_contents(text: str, tensors: dict[str, torch.Tensor]) -> str:
 
 
 def of_symbols(symbols: list[str]) -> str:
-    """SHA-256 of the text that has one symbol of a dictionary per line, in the dictionary's order."""
+    """Hash the symbols of a dictionary, in the dictionary's order and joined by newlines."""
     return hashlib.sha256("\n".join(symbols).encode()).hexdigest()

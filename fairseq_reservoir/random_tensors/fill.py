@@ -1,6 +1,6 @@
-"""Choose the recipe of each frozen tensor, and write the values that the recipe draws.
+"""Choose a recipe for each frozen tensor, and overwrite the tensor with the values that its recipe draws.
 
-Tensors are frozen because they belong to a reservoir (Shen et al., 2021) or because ``--freeze`` names them.
+A tensor is frozen because it belongs to a reservoir (Shen et al., 2021) or because ``--freeze`` names it.
 """
 
 import math
@@ -17,29 +17,28 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @torch.no_grad()
 def fill(parameters: Mapping[str, torch.Tensor], recipes: dict[str, Recipe], seed: int) -> None:
-    """Overwrite each parameter that has a recipe with drawn values. Does nothing while a model is built on the meta device."""
-    # The default device is checked too, because even then fairseq creates some parameters on the CPU.
+    """Draw a value for each parameter with a recipe, in place. While a model is built on the meta device, do nothing."""
+    # Checking the parameters is not enough: inside torch.device("meta"), fairseq still creates some of them on the CPU.
     on_meta = torch.get_default_device().type == "meta"
-    for name, drawn in recipes.items():
+    for name, recipe in recipes.items():
         if not on_meta and not parameters[name].is_meta:
-            parameters[name].copy_(drawn.draw(seed))
+            parameters[name].copy_(recipe.draw(seed))
 
 
 def draw(module: nn.Module, recipes: dict[str, Recipe], seed: int) -> None:
-    """Draw tensors of a module in place. Their recipes are added to ``module.recipes``, which ``recipes_in`` reads.
+    """Draw parameters and buffers of a module in place, and add their recipes to ``module.recipes`` for ``recipes_in``.
 
     Args:
-        module: owner of the tensors.
-        recipes: maps the name of each tensor in the module to its recipe.
+        module: the module that owns the tensors.
+        recipes: a recipe for each tensor to draw, by its name in the module.
         seed: seed of all draws.
     """
     fill(dict(module.named_parameters()) | dict(module.named_buffers()), recipes, seed)
-    all_recipes = getattr(module, "recipes", {}) | recipes
-    module.recipes = all_recipes  # type: ignore[assignment]  # torch expects a tensor or a module
+    module.recipes = getattr(module, "recipes", {}) | recipes  # type: ignore[assignment]  # torch expects a tensor or a module
 
 
 def recipes_in(model: nn.Module) -> dict[str, Recipe]:
-    """Collect the ``recipes`` of all modules of a model. Keys are the tensors' names in the model."""
+    """Collect the recipes that ``draw`` has stored in a model's modules, by the names of the tensors in the model."""
     return {
         f"{place}.{name}".lstrip("."): recipe
         for place, module in model.named_modules()
@@ -48,21 +47,21 @@ def recipes_in(model: nn.Module) -> dict[str, Recipe]:
 
 
 def reservoir_recipe(name: str, random_name: str, shapes: Shapes) -> Recipe:
-    """Return the recipe of the frozen tensor ``name`` of a reservoir.
+    """Return the recipe of a frozen tensor in a reservoir layer.
 
-    - Matrices are orthogonal. Projections that are stacked in one matrix are drawn separately.
-    - Weights of static mixing are +1/4 or -1/4. Their magnitude has no effect, because the layer normalises them.
-    - LayerNorms have weight 1 and bias 0. Other one-dimensional gains are 1.
-    - The bias of attention's output projection is 0, as in fairseq. Other biases are drawn from
+    - Matrices are orthogonal. If a matrix stacks several projections, each projection is drawn separately.
+    - Weights of static mixing are +1/4 or -1/4. The magnitude has no effect, because the layer normalises its weights.
+    - LayerNorms have weight 1 and bias 0. All other vectors that are not biases are 1.
+    - The bias of attention's output projection is 0, as in fairseq. All other biases are drawn from
       U(-1/sqrt(fan_in), 1/sqrt(fan_in)), as in ``nn.Linear`` and ``nn.GRU``. For a GRU, fan_in is the hidden size.
 
     Args:
         name: the tensor's name in the model.
-        random_name: the name that, with the seed, determines the values.
-        shapes: shapes of the model's parameters by name.
+        random_name: the values depend only on this name and the seed.
+        shapes: shapes of all parameters of the model, by name.
 
     Raises:
-        InputError: no rule applies to the tensor.
+        InputError: the tensor is a bias without a matrix beside it.
     """
     shape = tuple(shapes[name])
     if name.endswith("self_attn.mix"):
@@ -79,19 +78,19 @@ def reservoir_recipe(name: str, random_name: str, shapes: Shapes) -> Recipe:
 def component_recipe(
     initialiser: str, name: str, random_name: str, shapes: Shapes, table: bool = False, padding: int | None = None
 ) -> Recipe:
-    """Return the recipe of a tensor that ``--freeze`` freezes.
+    """Return the recipe of a tensor that is frozen by ``--freeze``.
 
     - Biases are 0. LayerNorms have weight 1 and bias 0.
-    - Matrices are drawn by ``initialiser``. Projections that are stacked in one matrix are drawn separately. A convolution is
-      drawn as a matrix with one kernel per row.
-    - Rows of an embedding table have a norm of about 1, as in fairseq. Their scale does not depend on fan_in or fan_out, because
-      the model selects one row and does not sum over rows.
+    - Matrices are drawn by ``initialiser``. If a matrix stacks several projections, each projection is drawn separately. A
+      convolution is drawn as a matrix with one kernel per row.
+    - The rows of an embedding table have a norm of about 1, as in fairseq. The scale does not depend on the number of rows,
+      because the model reads single rows and never sums over rows.
 
     Args:
         initialiser: key of ``initialisers.MATRIX_INITIALISERS``.
         name, random_name, shapes: as for ``reservoir_recipe``.
         table: whether the tensor is a table of token or position embeddings.
-        padding: index of the row that is set to 0; None for no row.
+        padding: index of a row to set to 0, the padding row of an embedding table. None sets no row to 0.
     """
     shape = tuple(shapes[name])
     if "bias" in name.rpartition(".")[2]:
@@ -104,14 +103,14 @@ def component_recipe(
     if initialiser == "orthogonal":
         scale = math.sqrt(max(1, shape[0] / shape[1]))
     elif initialiser in ("xavier_uniform", "kaiming_uniform", "signed_constant"):
-        # Kaiming's entries have variance 2 / columns. A row has a norm of about 1 if its entries have variance 1 / columns.
+        # kaiming_uniform draws entries of variance 2 / columns. A row has norm 1 at a variance of 1 / columns.
         initialiser = "signed_constant" if initialiser == "signed_constant" else "kaiming_uniform"
         scale = math.sqrt(0.5)
     return Recipe(initialiser, random_name, shape, scale=scale, zero_row=padding)
 
 
 def _projections(name: str, shapes: Shapes) -> int:
-    """Number of projections that are stacked in one matrix, such as the gates of a GRU or LSTM or the two halves of a GLU."""
+    """Count the projections that a matrix stacks, such as the gates of a GRU or LSTM, or the two halves of a GLU."""
     ending = name.rpartition(".")[2]
     rows, columns = shapes[name][:2]
     if ending == "in_proj_weight":
@@ -127,16 +126,16 @@ def _projections(name: str, shapes: Shapes) -> int:
 
 def _fan_in(name: str, shapes: Shapes) -> int:
     is_recurrent = name.rpartition(".")[2].startswith(("bias_ih", "bias_hh"))
-    weight = shapes.get(_recurrent_matrix(name) if is_recurrent else name.removesuffix("bias") + "weight")
-    if weight is None:
+    matrix = _recurrent_matrix(name) if is_recurrent else name.removesuffix("bias") + "weight"
+    if len(shapes.get(matrix, ())) < 2:
         raise InputError(
-            f"{name}: cannot draw this tensor of a frozen layer; only matrices, LayerNorms named layer_norm, and biases beside a "
-            "weight can be drawn; make the tensor a buffer, or rename it"
+            f"{name}: cannot draw this bias of a frozen layer, because the layer has no matrix {matrix}. Rename the bias or its "
+            "matrix, make the bias a buffer, or give a LayerNorm a name that ends with layer_norm"
         )
-    return weight[1]
+    return shapes[matrix][1]
 
 
 def _recurrent_matrix(name: str) -> str:
-    """Name of the hidden-to-hidden matrix, shape (gates x hidden, hidden), of the GRU or LSTM that has the tensor ``name``."""
+    """Return the name of the hidden-to-hidden matrix, (gates x hidden, hidden), of the GRU or LSTM with the tensor ``name``."""
     module, _, ending = name.rpartition(".")
     return f"{module}.{ending.replace('bias', 'weight').replace('_ih', '_hh')}"

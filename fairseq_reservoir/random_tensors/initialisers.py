@@ -1,8 +1,8 @@
 """Initialisers for frozen tensors. Random numbers come from ``philox``.
 
-Every function takes ``(seed, name, shape)`` and returns a float32 tensor. For a matrix, ``fan_out, fan_in = shape``.
-Initialisers in ``EXACT`` return the same bits on every machine. The others agree across machines to about 1e-6. The docstring
-of ``philox`` gives the reason.
+Every function takes ``(seed, name, shape)`` and returns a float32 tensor. The shape of a matrix is (fan_out, fan_in).
+Initialisers in ``EXACT`` return the same bits on every machine. The others differ between machines by about 1e-6; ``philox``
+gives the reason.
 """
 
 import math
@@ -17,9 +17,8 @@ from .philox import Shape
 def orthogonal(seed: int, name: str, shape: Shape) -> torch.Tensor:
     """Orthonormal rows (W W^T = I), or orthonormal columns (W^T W = I) if W has more rows than columns.  Saxe et al., 2014.
 
-    W is Q, or Q^T, of the QR decomposition of a standard normal matrix in float64. Signs are chosen so that R has a positive
-    diagonal. Q is then unique and Haar-distributed (Mezzadri, 2007). The decomposition uses one thread, because more threads can
-    change the last bits.
+    A standard normal matrix in float64 is decomposed into Q R, with one thread, because more threads can change the last bits. The
+    signs of Q are chosen so that the diagonal of R is positive. Q is then unique and Haar-distributed (Mezzadri, 2007). W is Q or Q^T.
     """
     rows, columns = shape
     gaussian: torch.Tensor = philox.normal(seed, name, (max(rows, columns), min(rows, columns)))
@@ -65,7 +64,7 @@ def constant_size(shape: Shape) -> torch.Tensor:
 
 
 def diagonal(seed: int, name: str, shape: Shape) -> torch.Tensor:
-    """Ones on the diagonal, zero elsewhere. The matrix need not be square."""
+    """1 on the diagonal, 0 elsewhere. The matrix need not be square."""
     return torch.eye(*shape)
 
 
@@ -75,15 +74,14 @@ def zero(seed: int, name: str, shape: Shape) -> torch.Tensor:
 
 
 def bias_uniform(seed: int, name: str, shape: Shape, fan_in: int) -> torch.Tensor:
-    """U(-b, b), b = 1 / sqrt(fan_in): PyTorch's default for linear layers and GRUs. A GRU's fan_in is its hidden size."""
+    """U(-b, b), b = 1 / sqrt(fan_in): PyTorch's default for biases. The fan_in of a GRU is its hidden size."""
     return philox.uniform(seed, name, shape, 1 / math.sqrt(fan_in))
 
 
 def embedding_normal(seed: int, name: str, shape: Shape) -> torch.Tensor:
     """N(0, 1 / columns), as fairseq draws token embeddings; shape (tokens, columns)."""
-    drawn: torch.Tensor = philox.normal(seed, name, tuple(shape))
-    table: torch.Tensor = drawn / shape[1] ** 0.5
-    return table.float()
+    drawn: torch.Tensor = philox.normal(seed, name, shape)
+    return (drawn / shape[1] ** 0.5).float()
 
 
 def _normal(seed: int, name: str, shape: Shape, std: float) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Recipe of a frozen tensor: a serialisable description of its random values. An export can store it instead of the tensor."""
+"""Recipes: short descriptions from which random tensors can be drawn again. An export stores them instead of the tensors."""
 
 import math
 from collections.abc import Callable
@@ -14,22 +14,22 @@ _VECTORS: dict[str, Callable[..., torch.Tensor]] = {
     "bias_uniform": initialisers.bias_uniform,
 }
 INITIALISERS = {**initialisers.MATRIX_INITIALISERS, **_VECTORS, "embedding_normal": initialisers.embedding_normal}
-OF_ANY_SHAPE = {*_VECTORS, "zero"}  # initialisers that accept any shape, including that of a scalar
+OF_ANY_SHAPE = {*_VECTORS, "zero"}  # initialisers that accept any shape, even a scalar's
 _EXACT = initialisers.EXACT | _VECTORS.keys()
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Description of one frozen tensor's initial values. ``draw`` computes them from the seed.
+    """Description of the random values of one tensor. ``draw`` computes them from a seed.
 
     Args:
         initialiser: key of ``INITIALISERS``.
-        name: the name that, with the seed, determines the values.
+        name: the values depend only on this name and the seed.
         shape: shape of the tensor. A tensor of more than two dimensions is drawn as a matrix with ``shape[0]`` rows.
-        blocks: number of equal blocks of rows. If there are several, each is drawn separately, as ``name/0``, ``name/1``, ...
-        fan_in: fan-in of the layer; needed only by ``bias_uniform``.
-        scale: factor by which the drawn values are multiplied, in float32.
-        zero_row: index of a row that is set to 0 after drawing, such as the padding row of an embedding.
+        blocks: number of equal blocks of rows. Two or more blocks are drawn separately, as ``name/0``, ``name/1``, ...
+        fan_in: fan-in of the layer; only ``bias_uniform`` needs it.
+        scale: the drawn values are multiplied by this factor, in float32.
+        zero_row: index of a row to set to 0 after drawing, such as the padding row of an embedding.
     """
 
     initialiser: str
@@ -42,26 +42,26 @@ class Recipe:
 
     @property
     def exact(self) -> bool:
-        """Whether every machine draws the same bits. Otherwise values agree across machines to about 1e-6 (see ``philox``)."""
+        """Whether every machine draws the same bits. If not, values differ between machines by about 1e-6 (see ``philox``)."""
         return self.initialiser in _EXACT
 
     def draw(self, seed: int) -> torch.Tensor:
-        """Draw the tensor from a seed, in float32."""
-        further = {} if self.fan_in is None else {"fan_in": self.fan_in}
+        """Draw the tensor (float32) for a seed."""
+        options = {} if self.fan_in is None else {"fan_in": self.fan_in}
         make = INITIALISERS[self.initialiser]
         shape = self.shape if len(self.shape) < 3 else (self.shape[0], math.prod(self.shape[1:]))
         if self.blocks == 1:
-            value = make(seed, self.name, shape, **further)
+            value = make(seed, self.name, shape, **options)
         else:
             block = (shape[0] // self.blocks, *shape[1:])
-            value = torch.cat([make(seed, f"{self.name}/{i}", block, **further) for i in range(self.blocks)])
+            value = torch.cat([make(seed, f"{self.name}/{i}", block, **options) for i in range(self.blocks)])
         value = value if self.scale == 1 else value * torch.tensor(self.scale, dtype=torch.float32)
         if self.zero_row is not None:
             value[self.zero_row] = 0
         return value.reshape(self.shape)
 
     def as_json(self) -> dict[str, Any]:
-        """Return a dictionary of the fields that differ from their defaults."""
+        """Return the fields that differ from their defaults."""
         defaults = {field.name: field.default for field in fields(self)}
         return {key: value for key, value in asdict(self).items() if value != defaults[key]}
 
