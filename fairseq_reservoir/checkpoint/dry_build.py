@@ -4,6 +4,7 @@ The built model gives names and shapes of its tensors, and a slot table: the sta
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,6 @@ from fairseq import models, options
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf.errors import OmegaConfBaseException
-from torch.overrides import TorchFunctionMode
 
 from ..errors import InputError, in_one_line
 from ..fairseq_repairs.flag_errors import NO_DATA, raise_as_mistake
@@ -21,6 +21,7 @@ from ..freezing.table_of_model import table_of
 from ..options.fairseq_flags import ModelFlags, TaskFlags
 from ..options.reading import read
 from .pretrained_embeddings import building_for_a_checkpoint
+from .without_values import without_values
 
 DEFAULT_WORDS = 10_000
 # Default task of each base class of models. The task adds its flags to the parser.
@@ -117,19 +118,9 @@ def _classes(args: Any) -> tuple[str, int] | None:
 
 def build_config(config: Any, source_words: int, target_words: int, device: str = "meta") -> Any:
     """Build the model of a configuration. Both sizes must be equal for a model with one dictionary."""
-    with torch.device(device), _MetaStaysOnMeta(), building_for_a_checkpoint():
+    values = without_values() if device == "meta" else nullcontext()
+    with torch.device(device), values, building_for_a_checkpoint():
         return models.build_model(config, _NoTask(source_words, target_words, config))
-
-
-class _MetaStaysOnMeta(TorchFunctionMode):
-    """Make ``Tensor.cpu`` a no-op on the meta device. RoBERTa's initialisation copies every tensor to the CPU."""
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if function is torch.Tensor.cpu and args[0].is_meta:
-            return args[0]
-        return function(*args, **(kwargs or {}))
 
 
 class _NoTask:

@@ -1,7 +1,5 @@
 """``fairseq-reservoir plan``: print the slot table of a model. It needs no data."""
 
-from .without_compiler import without_compiler
-
 HELP = """\
 Prints the slot table of a model. No data are needed. A slot is a layer of the plan. The table has a row for each slot and each module
 outside the layers: its kind, whether it is trained or frozen, its parameters, and the FLOPs of its matrix products per token. With --fast,
@@ -33,9 +31,8 @@ def add_dictionary_sizes(parser) -> None:
 def run(known, fairseq_flags):
     from ..checkpoint.dry_build import build_arch, notes
 
-    with without_compiler():
-        model = build_arch(known.arch, fairseq_flags, known.source_words, known.target_words)
-        further = [note(model, model.flags, model.configuration) for note in notes]
+    model = build_arch(known.arch, fairseq_flags, known.source_words, known.target_words)
+    further = [note(model, model.flags, model.configuration) for note in notes]
     return "\n\n".join([str(model.slot_table), *filter(None, further)])
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from ..errors import InputError, in_one_line
 from ..files import check_file
-from .without_compiler import without_compiler
 
 HELP = """\
 Prints the size of a model in bytes: its trained, random, masked and frozen tensors, the memory for training and inference, and the
@@ -42,8 +41,7 @@ def run(known, fairseq_flags):
     if known.model in ARCH_MODEL_REGISTRY and not os.path.isfile(known.model):
         from ..checkpoint.dry_build import build_arch
 
-        with without_compiler():
-            model = build_arch(known.model, fairseq_flags, known.source_words, known.target_words)
+        model = build_arch(known.model, fairseq_flags, known.source_words, known.target_words)
         return describe(ledger(model), exportable=hasattr(model, "recipes"))
     if fairseq_flags:
         raise InputError(

@@ -46,7 +46,9 @@ class Recipe:
         return self.initialiser in _EXACT
 
     def draw(self, seed: int) -> torch.Tensor:
-        """Draw the tensor (float32) for a seed."""
+        """Draw the tensor (float32) for a seed. Inside ``torch.device("meta")`` it has no values."""
+        if torch.get_default_device().type == "meta":
+            return torch.empty(self.shape)
         options = {} if self.fan_in is None else {"fan_in": self.fan_in}
         make = INITIALISERS[self.initialiser]
         shape = self.shape if len(self.shape) < 3 else (self.shape[0], math.prod(self.shape[1:]))
