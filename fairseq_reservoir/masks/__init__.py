@@ -1,1 +1,1 @@
-"""Learned masks on frozen random weights, and trained weights of few bits."""
+"""Two kinds of layers: frozen random weights with learned masks, and trained weights that are rounded to a few levels."""

@@ -1,4 +1,4 @@
-"""Packing of masks into bits."""
+"""Pack integer masks into bits, and unpack them."""
 
 import math
 from collections.abc import Sequence
@@ -8,18 +8,18 @@ import torch
 
 
 def bytes_of(count: int, bits: int) -> int:
-    """Number of bytes of a packed mask with ``count`` entries."""
+    """Return the size in bytes of a packed mask with ``count`` entries of ``bits`` bits."""
     return bits * math.ceil(count / 8)
 
 
 def pack(mask: torch.Tensor, bits: int, lowest: int = 0) -> torch.Tensor:
     """Pack a mask of integers from ``lowest`` to ``lowest + 2**bits - 1`` into a uint8 vector of ``bytes_of(n, bits)`` bytes.
 
-    The mask has n entries. The vector consists of ``bits`` planes, one after the other. Plane b contains bit b of every
-    ``entry - lowest``. In a plane, entry i is bit i % 8 of byte i // 8.
+    n is the number of entries. The vector consists of ``bits`` planes, one after the other. Plane b has bit b of every
+    ``entry - lowest``. The bit of entry i is bit i % 8 of byte i // 8 of the plane.
 
     Raises:
-        ValueError: an entry is outside this range.
+        ValueError: an entry is outside the range.
     """
     entries = mask.detach().cpu().reshape(-1).to(torch.int16).numpy() - lowest
     if entries.size and not 0 <= entries.min() <= entries.max() < 2**bits:
@@ -30,7 +30,7 @@ def pack(mask: torch.Tensor, bits: int, lowest: int = 0) -> torch.Tensor:
 
 
 def unpack(packed: torch.Tensor, shape: Sequence[int], bits: int, lowest: int = 0) -> torch.Tensor:
-    """Inverse of ``pack``: int8 mask of ``shape`` on the device of ``packed``."""
+    """Invert ``pack``. The mask is int8, on the device of ``packed``."""
     planes = packed.reshape(bits, -1)
     entries = _unpack_plane(planes[0], math.prod(shape))
     for plane in range(1, bits):
@@ -39,7 +39,7 @@ def unpack(packed: torch.Tensor, shape: Sequence[int], bits: int, lowest: int = 
 
 
 def _unpack_plane(packed: torch.Tensor, count: int) -> torch.Tensor:
-    """Return the first ``count`` bits as int8. On the CPU, NumPy's unpacking is fastest."""
+    """Return the first ``count`` bits as int8. On the CPU, NumPy is faster than torch."""
     if packed.device.type == "cpu":
         return torch.from_numpy(np.unpackbits(packed.numpy(), count=count, bitorder="little").view(np.int8))
     bits = packed[:, None] >> torch.arange(8, dtype=torch.uint8, device=packed.device) & 1

@@ -1,4 +1,4 @@
-"""Rounding of weights to a few equidistant levels: level values, scales and the nearest level."""
+"""Levels to which trained weights are rounded: their values, the scale of a matrix, and the nearest level of a weight."""
 
 from dataclasses import dataclass
 
@@ -7,20 +7,20 @@ from torch import Tensor
 
 SIGN, TERNARY = "sign", "ternary"
 MOST_LEVELS = 16
-# k -> the distance between k equidistant levels around 0 that minimises the mean squared rounding error of a standard normal variable.
+# k -> the distance between k equidistant levels around 0 with the least mean squared rounding error for a standard normal variable.
 NORMAL_STEPS = {
     3: 1.2240, 4: 0.9957, 5: 0.8430, 6: 0.7334, 7: 0.6508, 8: 0.5860, 9: 0.5338, 10: 0.4908,
     11: 0.4546, 12: 0.4238, 13: 0.3972, 14: 0.3739, 15: 0.3534, 16: 0.3352,
 }  # fmt: skip
 KINDS = (SIGN, TERNARY, *map(str, NORMAL_STEPS))
-# Name of the buffer with the scales, in the state dict of an export. The export has levels in place of the trained weights.
+# The buffer of the scales in the state dict of an export. An export has levels instead of the trained weights.
 SCALES = "scales"
-# Lower bound of mean(|w|) from BitNet. It prevents a division by 0 for a matrix of zeros.
+# BitNet's lower bound of mean(|w|). It prevents a division by 0 for a matrix of zeros.
 _SMALLEST_MEAN = 1e-5
 
 
 def name_of_scales(latent: str) -> str:
-    """Name of the scales for trained weights with the name ``latent``: ``fc1.latent`` -> ``fc1.scales``."""
+    """Return the name of the scales that belong to the trained weights ``latent``: ``fc1.latent`` -> ``fc1.scales``."""
     return latent.removesuffix("latent") + SCALES
 
 
@@ -28,22 +28,19 @@ def name_of_scales(latent: str) -> str:
 class Levels:
     """k levels around 0 and the rule for their scale.
 
-    Levels are integers if k is odd (-1, 0, 1) and half-integers if k is even (-1/2, 1/2). The scale is the distance between
-    neighbouring rounded values. A weight w is rounded to scale times the level nearest to w / scale. Ties go to the upper level
-    for even k, and to the even level for odd k.
+    The levels are integers if k is odd (-1, 0, 1) and half-integers if k is even (-1/2, 1/2). A weight w is rounded to the scale
+    times the level nearest to w / scale, so the scale is the distance between neighbouring rounded values. Ties go to the upper
+    level for even k, and to the even level for odd k.
 
-    - ``sign``: k = 2. Each row has the scale 2 mean(|w|), so that its rounded values are +-mean(|w|). These values have the
-      least squared error (Rastegari et al., 2016, "XNOR-Net").
-    - ``ternary``: k = 3. The matrix has one scale, mean(|w|) (Ma et al., 2024, "The Era of 1-bit LLMs: All Large Language
+    - ``sign``: k = 2. Each row has the scale 2 mean(|w|), so its rounded values are +-mean(|w|). No other two values +-a have a
+      smaller squared error (Rastegari et al., 2016, "XNOR-Net").
+    - ``ternary``: k = 3. The matrix has a single scale, mean(|w|) (Ma et al., 2024, "The Era of 1-bit LLMs: All Large Language
       Models are in 1.58 Bits", BitNet b1.58).
-    - ``3`` to ``16``: k is this number. Each row has the scale ``NORMAL_STEPS[k]`` sqrt(mean(w^2)). This scale is optimal for
+    - ``3`` to ``16``: k is this number. Each row has the scale ``NORMAL_STEPS[k]`` sqrt(mean(w^2)), which is optimal for
       normally distributed weights (Max, 1960, "Quantizing for minimum distortion", table II).
 
     Attributes:
-        kind: ``sign``, ``ternary``, or a number from 3 to 16 as a string.
-
-    Raises:
-        ValueError: ``kind`` has another value.
+        kind: ``sign``, ``ternary``, or a number from 3 to 16 as a string. Other values raise a ValueError.
     """
 
     kind: str
@@ -63,15 +60,15 @@ class Levels:
 
     @property
     def bits(self) -> int:
-        """Number of bits that encode a level."""
+        """Number of bits for one level."""
         return (self.count - 1).bit_length()
 
     def scales_in(self, rows: int) -> int:
-        """Number of scales of a matrix with ``rows`` rows."""
+        """Return the number of scale factors of a matrix with ``rows`` rows."""
         return 1 if self.kind == TERNARY else rows
 
     def scales(self, weight: Tensor) -> Tensor:
-        """Compute the scales of a matrix (rows, columns): (rows, 1), or (1, 1) for ``ternary``."""
+        """Compute the scales of a matrix (rows, columns). The shape is (rows, 1), or (1, 1) for ``ternary``."""
         if self.kind == TERNARY:
             return weight.abs().mean().clamp(min=_SMALLEST_MEAN).reshape(1, 1)
         if self.kind == SIGN:
@@ -79,7 +76,7 @@ class Levels:
         return NORMAL_STEPS[self.count] * weight.square().mean(1, keepdim=True).sqrt()
 
     def nearest(self, weight: Tensor, scales: Tensor) -> Tensor:
-        """Nearest level of each weight, in the dtype of ``weight``. The rounded matrix is ``levels * scales``."""
+        """Find the nearest level of each weight, in the dtype of ``weight``. Level times scale is the rounded weight."""
         ratio = weight / scales.clamp(min=torch.finfo(weight.dtype).tiny)  # a row of zeros has a scale of 0
         nearest = ratio.round() if self.count % 2 else ratio.floor() + 0.5
         return nearest.clamp(-self.highest, self.highest)
@@ -90,9 +87,9 @@ class Levels:
         return (self.count - 1) / 2
 
     def numbers(self, levels: Tensor) -> Tensor:
-        """Convert levels to int8 numbers from 0, the number of the lowest level."""
+        """Number the levels from 0, the lowest level, as int8."""
         return (levels + self.highest).to(torch.int8)
 
     def from_numbers(self, numbers: Tensor) -> Tensor:
-        """Inverse of ``numbers``: float32 levels."""
+        """Invert ``numbers``. The levels are float32."""
         return numbers.float() - self.highest

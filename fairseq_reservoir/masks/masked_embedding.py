@@ -1,4 +1,4 @@
-"""Embedding with random vectors and a learned mask, and the output projection tied to it."""
+"""Embedding with random vectors and a learned mask, and the output projection that is tied to an embedding."""
 
 from typing import Any
 
@@ -10,41 +10,39 @@ from .masked_linear import all_rows
 from .masked_weight import MaskedWeight
 
 
-def ordinary_embedding(weight: Tensor, padding_idx: int | None, training: bool) -> nn.Embedding:
-    """Create an ``nn.Embedding`` with a copy of ``weight``."""
-    embedding: nn.Embedding = nn.Embedding.from_pretrained(weight.clone(), padding_idx=padding_idx)
-    return embedding.train(training)
+class ComputedEmbedding(nn.Module):
+    """Mix-in for a module with a computed ``weight``: the embedding of tokens (...), int64 -> (..., embedding_dim).
 
-
-class MaskedEmbedding(MaskedWeight):
-    """Embedding with the vectors g (W * M); tokens: (...), int64 -> (..., embedding_dim).
-
-    The row of ``padding_idx`` is 0 in W, so the padding vector is always 0. ``MaskedWeight`` describes W, M, g, the trained
-    parameters and the other arguments; fan_in is ``embedding_dim``.
+    The row of ``padding_idx`` is always 0.
     """
 
     def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        padding_idx: int | None = None,
-        keep_ratio: float = 0.5,
-        **options: Any,
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *args: Any, **options: Any
     ) -> None:
-        super().__init__(num_embeddings, embedding_dim, keep_ratio, zero_row=padding_idx, **options)
+        super().__init__(num_embeddings, embedding_dim, *args, zero_row=padding_idx, **options)
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return F.embedding(tokens, self.weight, self.padding_idx)
+        weight: Any = self.weight
+        return F.embedding(tokens, weight, self.padding_idx)
 
     @torch.no_grad()
     def folded(self) -> nn.Embedding:
-        """Return an ordinary embedding with the masked weight."""
-        return ordinary_embedding(self.weight, self.padding_idx, self.training)
+        """Return an ordinary embedding with the weight."""
+        weight: Any = self.weight
+        embedding: nn.Embedding = nn.Embedding.from_pretrained(weight.clone(), padding_idx=self.padding_idx)
+        return embedding.train(self.training)
 
     def extra_repr(self) -> str:
-        sizes = f"{self.num_embeddings}, {self.embedding_dim}, padding_idx={self.padding_idx}"
-        return f"{sizes}, {self.choices}"
+        return f"{self.num_embeddings}, {self.embedding_dim}, padding_idx={self.padding_idx}, {super().extra_repr()}"
+
+
+class MaskedEmbedding(ComputedEmbedding, MaskedWeight):
+    """Embedding with the vectors g (W * M); tokens: (...), int64 -> (..., embedding_dim).
+
+    The arguments are num_embeddings, embedding_dim, padding_idx, keep_ratio and the keyword arguments of ``MaskedWeight``, which
+    describes W, M, g and the trained parameters. fan_in is embedding_dim.
+    """
 
 
 class TiedProjection(nn.Module):
@@ -53,8 +51,7 @@ class TiedProjection(nn.Module):
     The projection has no tensors of its own. The embedding is registered elsewhere in the model.
     """
 
-    # The output is x times the transposed ``weight`` and nothing else, so that --fast can compute it slice by slice.
-    is_product = True
+    is_product = True  # as in ``ComputedLinear``
 
     def __init__(self, embedding: nn.Module):
         super().__init__()

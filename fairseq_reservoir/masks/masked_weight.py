@@ -1,11 +1,10 @@
 """Frozen random matrices with learned masks. All masks of a model are selected together, once per update.
 
-``MaskedWeight.weight`` gets the mask and the masked weight from its ``MaskCache``. The cache selects masks again
-(``selection.select_masks``) if scores may have changed. The row gain, if there is one, is multiplied last.
-
-The cache is emptied by a new update number (``set_num_updates``), a change between training and evaluation, a loaded state dict
-and a conversion to another dtype or device. It cannot rely on torch's version counters, because fairseq's optimizers write to
-``p.data``. In training without update numbers, masks are selected at every use.
+``MaskedWeight.weight`` reads the mask and the masked weight from a ``MaskCache``. The cache selects masks
+(``selection.select_masks``) again if the scores may have changed. It is emptied by a new update number
+(``set_num_updates``), a change between training and evaluation, a loaded state dict, and a conversion to another dtype or device.
+torch's version counters are not enough, because fairseq's optimizers write to ``p.data``. In training without update numbers,
+masks are selected at every use.
 """
 
 import math
@@ -31,18 +30,17 @@ WEIGHT_INITIALISERS = ("kaiming_uniform", "kaiming_normal", "xavier_uniform", "x
 class MaskedWeight(nn.Module):
     """Masked weight W' = g (W * M) with a random frozen matrix W and a mask M, which is selected by learned scores S.
 
-    W and M: (rows, columns). g: a trained factor per row, (rows, 1), or 1.
+    W and M: (rows, columns). g: a trained factor for each row, (rows, 1), or 1.
 
-    Parameters: ``scores`` is S, (rows, columns - p) with p pinned entries in each row, which are fixed at random and have no
-    scores. S stays float32 after half() and bfloat16(). ``scores`` is None for a random mask. ``row_gain`` is g, (rows,), or
-    None. The buffer ``frozen_weight`` is W.
+    The parameter ``scores`` is S, (rows, columns - p), where p is the number of pinned entries per row. Pinned entries are drawn at
+    random and have no scores. S stays float32 after half() and bfloat16(). ``scores`` is None for a random mask. The parameter
+    ``row_gain`` is g, (rows,), or None. The buffer ``frozen_weight`` is W.
 
-    The gradient of S is the gradient of W * M, multiplied by W. If the mask is binary and ranked by magnitude, it is also
-    multiplied by sign(S). Entries that the mask drops have a gradient too, so that a later mask can keep them (Ramanujan et al.,
-    2020).
+    The gradient of S is the gradient of W * M, multiplied by W, and also by sign(S) if the mask is binary and ranked by magnitude.
+    Dropped entries have a gradient too, so a later mask can keep them (Ramanujan et al., 2020).
 
-    S is initialised from U(-1/sqrt(columns), 1/sqrt(columns)). With scope "global" it is U(-1/16, 1/16) instead, so that every
-    tensor keeps the same share at the start. W is drawn by ``init`` with fan_in ``columns``, and multiplied by ``gain``.
+    S is initialised from U(-1/sqrt(columns), 1/sqrt(columns)), or with scope "global" from U(-1/16, 1/16), so that every tensor
+    keeps the same share at the start. W is drawn by ``init`` with fan_in ``columns``, and multiplied by ``gain``.
     S and W depend only on the seed and the name. Without a seed, one is drawn from torch's generator.
 
     Args:
@@ -50,19 +48,19 @@ class MaskedWeight(nn.Module):
         keep_ratio: share of the weights that the mask keeps.
         choices: the other fields of ``MaskChoices``, by name.
         init: one of ``WEIGHT_INITIALISERS``.
-        gain: factor of W; by default sqrt(1 / keep_ratio), see ``MaskChoices.gain``.
-        seed, name: these determine all random tensors.
-        zero_row: a row to set to 0 in W.
-        row_gain: whether to train a factor for each row, initially 1.
-        shared: a module and the name of its buffer to use as W. This module is registered elsewhere in the model, and not here,
-            so that W stays a single tensor after half(), to(), deepcopy and load_state_dict.
+        gain: W is multiplied by this factor; the default is ``MaskChoices.gain``, sqrt(1 / keep_ratio).
+        seed, name: all random tensors depend only on these.
+        zero_row: index of a row of W to set to 0.
+        row_gain: whether to train the factors g, initially 1.
+        shared: a module and the name of the buffer to use as W. The module must be registered elsewhere in the model. It is not
+            registered here, so that W stays a single tensor after half(), to(), deepcopy and load_state_dict.
 
     Attributes:
         recipes: ``frozen_weight`` -> the recipe of W; empty if W is shared.
 
     Raises:
-        ValueError: an unknown init, choices that ``MaskChoices`` refuses, a shared buffer of another shape, or a pinned
-            or random mask without a seed. Such a mask is not stored, but drawn again from the seed.
+        ValueError: an unknown ``init``, invalid choices (``MaskChoices``), a shared buffer with a shape other than W's, or a
+            pinned or random mask without a seed.
     """
 
     frozen_weight: Tensor
@@ -131,7 +129,7 @@ class MaskedWeight(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The masked weight (rows, columns) in the dtype of W, differentiable with respect to scores and row gain."""
+        """The masked weight, (rows, columns), in the dtype of W. It is differentiable with respect to the scores and the row gain."""
         weight = self.mask_cache.get(self)[1]
         if self.scores is not None and torch.is_grad_enabled():
             follow_sign = self.choices.ranking == "magnitude" and self.choices.kind == "binary"
@@ -140,19 +138,19 @@ class MaskedWeight(nn.Module):
 
     @property
     def mask(self) -> Tensor:
-        """The current mask: bool, or int8 if it is signed or the sum of several masks (``MaskChoices.coats``)."""
+        """The current mask: bool, or int8 if it is signed or a sum of several masks (``MaskChoices.coats``)."""
         return self.mask_cache.get(self)[0]
 
     @property
     def recipe(self) -> Recipe | None:
-        """The recipe of W; None if W was not drawn, as for pretrained embeddings."""
+        """The recipe of W; None if W was not drawn from the seed, like pretrained embeddings."""
         owner = self._owner[0] if self._owner else self
         recipes: dict[str, Recipe] = getattr(owner, "recipes", {})
         return recipes.get(self._owner_buffer or "frozen_weight")
 
     @property
     def keep_ratios(self) -> tuple[Ratio, ...]:
-        """Current keep ratios: that of the mask, then those of ``MaskChoices.coats``."""
+        """Current keep ratios of the mask: first ``keep_ratio``, then ``coats`` of ``MaskChoices``."""
         return self.choices.keep_ratios_at(self._scheduled_update)
 
     @property
@@ -160,7 +158,7 @@ class MaskedWeight(nn.Module):
         return self.frozen_weight.device
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Set the update number. fairseq calls this on every module before every batch. Masks are reused within an update."""
+        """Set the update number, which fairseq does before every batch. Within an update, masks are reused."""
         if self.choices.keep_schedule and num_updates != self._scheduled_update:
             self.num_updates.fill_(num_updates)
             self._scheduled_update = num_updates
@@ -172,7 +170,7 @@ class MaskedWeight(nn.Module):
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Convert the module, as in half() and to(). Scores change device but stay float32."""
+        """Convert the module, as half() and to() do. Scores stay float32, but move to another device."""
         self.mask_cache.forget(self)
         scores = [] if self.scores is None else [t for t in (self.scores, self.scores.grad) if t is not None]
         super()._apply(never_below_32_bits(fn, scores), recurse)  # type: ignore[no-untyped-call]  # torch's
@@ -184,18 +182,21 @@ class MaskedWeight(nn.Module):
         if self.choices.keep_schedule:
             self._scheduled_update = int(self.num_updates)
 
+    def extra_repr(self) -> str:
+        return str(self.choices)
+
 
 def weight_recipe(
     shape: Sequence[int], choices: MaskChoices, init: str, gain: float | None, name: str, zero_row: int | None = None
 ) -> Recipe:
-    """Recipe of a random weight W. ``gain`` defaults to ``choices.gain``."""
+    """Return the recipe of a random weight W. ``gain`` defaults to ``choices.gain``."""
     if init not in WEIGHT_INITIALISERS:
         raise ValueError(f"init {init}: must be one of {', '.join(WEIGHT_INITIALISERS)}")
     return Recipe(init, name, tuple(shape), scale=choices.gain if gain is None else gain, zero_row=zero_row)
 
 
 class MaskCache:
-    """Cache of the masks and masked weights of ``members``, see ``share_mask_cache``."""
+    """Cache of the masks and masked weights of the modules ``members``."""
 
     def __init__(self, members: list[MaskedWeight]) -> None:
         self.members = members
@@ -206,13 +207,13 @@ class MaskCache:
         return self.__dict__ | {"_kept": {}}
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Start an update. A call with the current number changes nothing, as in gradient accumulation."""
+        """Start an update. A call with the current number, as in gradient accumulation, has no effect."""
         if num_updates != self.num_updates:
             self.num_updates = num_updates
             self.forget()
 
     def forget(self, member: MaskedWeight | None = None) -> None:
-        """Empty the cache of one member or of all. Call this after writing to ``scores.data``."""
+        """Empty the cache of one member, or of all. Call this after writing to ``scores.data``."""
         if member is None:
             self._kept.clear()
         else:
@@ -227,7 +228,7 @@ class MaskCache:
         return self._kept[member][:2]
 
     def last_used(self, member: MaskedWeight) -> Tensor | None:
-        """The cached mask of a member, even if its scores have changed since; None if it is not cached."""
+        """Return a member's cached mask, even if the scores have changed since then. None if no mask is cached."""
         return self._kept[member][0] if member in self._kept else None
 
     def _is_fresh(self, member: MaskedWeight) -> bool:
@@ -236,7 +237,7 @@ class MaskCache:
     @torch.inference_mode(False)
     @torch.no_grad()
     def _select(self, members: list[MaskedWeight]) -> dict[MaskedWeight, Selected]:
-        """Select masks: member -> (mask, masked weight, stamp of the tensors on which both depend)."""
+        """Select masks. Return (mask, masked weight, ``_stamp_of_mask``) for each member."""
         wanted = set(members)
         if any(m.choices.scope == "global" for m in members):
             members = [m for m in self.members if m in wanted or m.choices.scope == "global"]
@@ -252,7 +253,7 @@ class MaskCache:
 
 
 def _times_mask(weight: Tensor, mask: Tensor) -> Tensor:
-    """W * M in the dtype of W. Devices convert the mask within the product. On a CPU torch does this several times slower."""
+    """Compute W * M in the dtype of W. On a CPU the mask is converted first, which is several times faster."""
     return mask.to(weight.dtype).mul_(weight) if weight.device.type == "cpu" else torch.mul(weight, mask)
 
 
@@ -280,18 +281,18 @@ def _stamp_of_mask(member: MaskedWeight) -> Stamp:
 
 
 def stamp_of(*tensors: Tensor) -> Stamp:
-    """Stamp that changes when torch's version counter, the storage or the dtype of a tensor changes.
+    """Return a value that changes with the storage, the dtype and torch's version counter of each tensor.
 
-    It misses writes to ``.data``, and writes in inference mode.
+    It does not change when something writes to ``.data``, or in inference mode.
     """
     return tuple((t.data_ptr(), None if t.is_inference() else t._version, t.dtype) for t in tensors)
 
 
 class _ThroughMask(torch.autograd.Function):
-    """Straight-through estimator: return W * M, and compute the gradient of the scores as if they were the mask M.
+    """Straight-through estimator: return W * M, and use the gradient of the mask M as the gradient of the scores.
 
-    Gradient of the scores = (gradient of the masked weight) * W, also times sign(scores) with ``follow_sign``. If ``learned`` is
-    given, only these columns have scores.
+    Gradient of the scores = (gradient of the masked weight) * W, with ``follow_sign`` also times sign(scores). ``learned`` has the
+    columns with scores; None for all columns.
     """
 
     @staticmethod
@@ -321,12 +322,12 @@ class _ThroughMask(torch.autograd.Function):
 
 
 def times_rows(weight: Tensor, gain: Tensor | None) -> Tensor:
-    """Multiply each row of ``weight`` by its entry of ``gain``, in the dtype of ``weight``. A gain of None is 1."""
+    """Multiply each row of ``weight`` by its entry of ``gain``, in the dtype of ``weight``. None stands for a gain of 1."""
     return weight if gain is None else weight * gain.to(weight.dtype).unsqueeze(1)
 
 
 def never_below_32_bits(fn: Callable[[Tensor], Tensor], whole: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
-    """Wrap the conversion ``fn``, such as half(), so that the tensors ``whole`` change device but stay float32."""
+    """Wrap a conversion such as half(): it moves the tensors ``whole`` to another device, but keeps them in float32."""
 
     def convert(tensor: Tensor) -> Tensor:
         converted = fn(tensor)
@@ -338,12 +339,12 @@ def never_below_32_bits(fn: Callable[[Tensor], Tensor], whole: Sequence[Tensor])
 
 
 def masked_modules(model: nn.Module) -> dict[str, MaskedWeight]:
-    """All masked modules of a model, by name."""
+    """Return all masked modules of a model, by name."""
     return {name: m for name, m in model.named_modules() if isinstance(m, MaskedWeight)}
 
 
 def share_mask_cache(model: nn.Module) -> MaskCache:
-    """Give all masked modules of a model one cache, so that masks of equal shape are selected in one call. Call it once."""
+    """Give all masked modules of a model one cache, so that masks of equal shape are selected in one call. Call this only once."""
     members = list(masked_modules(model).values())
     cache = MaskCache(members)
     for m in members:
@@ -352,7 +353,7 @@ def share_mask_cache(model: nn.Module) -> MaskCache:
 
 
 def nan_scores(model: nn.Module) -> list[str]:
-    """Names of the score tensors that contain a NaN. Synchronises with the device once."""
+    """Return the names of score tensors with a NaN. This synchronises with the device once."""
     scores = {
         f"{name}.scores".lstrip("."): m.scores for name, m in masked_modules(model).items() if m.scores is not None
     }
@@ -363,15 +364,15 @@ def nan_scores(model: nn.Module) -> list[str]:
 
 
 def refuse_moving_masks(model: nn.Module, given: str, frozen: Collection[Tensor] | None = None) -> None:
-    """Refuse to freeze the scores of a mask that would still change.
+    """Refuse to freeze the scores of a mask if the mask would still change.
 
     Args:
-        model: a model. Models without masks are accepted.
+        model: a model with or without masks.
         given: the flag that freezes the scores, for the error message.
-        frozen: parameters that are frozen at the same time; by default those that are frozen now.
+        frozen: all frozen parameters; the default is those without ``requires_grad``.
 
     Raises:
-        InputError: scores are frozen, but their masks also depend on trained scores of other tensors, or on the update.
+        InputError: the mask of frozen scores also depends on trained scores or on the number of the update.
     """
     learned = {name: masked for name, masked in masked_modules(model).items() if masked.scores is not None}
     frozen_ids = {id(p) for p in model.parameters() if not p.requires_grad} if frozen is None else set(map(id, frozen))
@@ -384,5 +385,6 @@ def refuse_moving_masks(model: nn.Module, given: str, frozen: Collection[Tensor]
             reason = "--mask-scope global ranks the scores of all masks together"
         if reason:
             raise InputError(
-                f"{given}: the mask of {name} would change although its scores are frozen, because {reason}; remove one of the flags"
+                f"{given}: the mask of {name} would change although its scores are frozen, because {reason}; remove one of the "
+                "two flags"
             )

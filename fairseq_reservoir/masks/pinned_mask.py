@@ -1,4 +1,4 @@
-"""Pinned mask entries: the part of a mask that is fixed at random and never learned."""
+"""Pinned mask entries: entries that are drawn at random and never learned."""
 
 import math
 from collections.abc import Sequence
@@ -13,23 +13,22 @@ from .selection import select_largest
 
 
 def pinned_per_row(columns: int, choices: MaskChoices) -> int:
-    """Number of pinned entries in each row: ``floor(pin * columns + 1/2)``, or ``columns`` for a random mask."""
+    """Return the number of pinned entries per row: ``floor(pin * columns + 1/2)``, or ``columns`` for a random mask."""
     return columns if choices.random else math.floor(Fraction(str(choices.pin)) * columns + Fraction(1, 2))
 
 
 def draw_pinned(shape: Sequence[int], choices: MaskChoices, seed: int, name: str) -> tuple[Tensor, Tensor, list[int]]:
-    """Draw the pinned positions of each row, and the mask values at these positions. The keep ratio is the share of kept entries.
+    """Draw the pinned positions of each row, and the mask at these positions. It keeps a share of them, the keep ratio.
 
     Args:
         shape: (rows, columns) of the mask.
-        choices: settings of the mask. At least one entry of each row is pinned.
-        seed, name: the draw depends only on these.
+        choices: settings of the mask, with at least one pinned entry per row.
+        seed, name: the values depend only on these.
 
     Returns:
-        (mask, learned, counts). ``mask`` is 0 at entries that are not pinned. Its dtype is bool, or int8 if it is signed or
-        has several keep ratios. ``learned`` is int64, (rows, columns - pinned). It contains the column indices of the entries that
-        are not pinned. ``counts`` is the number of kept pinned entries for each keep ratio, per row if the scope is "row" and
-        else per tensor.
+        mask: (rows, columns), 0 at entries that are not pinned; bool, or int8 if it is signed or has several keep ratios.
+        learned: (rows, columns - pinned), int64, the column indices of the entries that are not pinned.
+        counts: the number of kept pinned entries for each keep ratio, per row with scope "row", else per tensor.
     """
     rows, columns = shape
     per_row = pinned_per_row(columns, choices)
@@ -44,6 +43,6 @@ def draw_pinned(shape: Sequence[int], choices: MaskChoices, seed: int, name: str
     mask = select_largest([drawn if by_row else drawn.reshape(1, -1)], counts, magnitude=False)[0].reshape(shape)
     if choices.kind == "signed":
         mask = mask.to(torch.int8) * philox.sign(seed, f"{name}.pinned_sign", shape).to(torch.int8)
-    # A stable sort puts the entries that are not pinned first, in order. Unlike nonzero, it works on the meta device.
+    # A stable sort moves the entries that are not pinned to the front, in order. Unlike nonzero, it works on the meta device.
     learned = is_pinned.to(torch.int8).argsort(dim=1, stable=True)[:, : columns - per_row].contiguous()
     return mask, learned, counts

@@ -1,20 +1,21 @@
-"""Triton kernels of an exact selection of the largest scores. Import this module only where triton is installed.
+"""Triton kernels for an exact selection of the largest scores. Import this module only if triton is installed.
 
-A score becomes an int32 key of the same order, see ``_keys``. The k-th largest key of a row is found digit by digit, the highest
-digit first: ``count_digits`` counts the keys that begin with the known digits by their next digit. The program that needs the
-next digit reads it from these counts, so that nothing is read on the host and no kernel is needed in between. ``write_mask``
-compares all keys with the k-th largest. ``select_in_registers`` does all of this in one pass for rows that fit into registers.
+Each score becomes an int32 key of the same order (``_keys``). The k-th largest key of a row is found digit by digit, from the
+highest digit. For each digit, ``count_digits`` counts the keys that begin with the known digits, by their next digit. The programs
+of the next kernel compute the next digit from these counts, so the host reads nothing, and no kernel runs in between.
+``write_mask`` compares all keys with the k-th largest. For rows that fit into registers, ``select_in_registers`` does all of this in
+one pass.
 
-The digits are the bits 30-23, 22-15, 14-7 and 6-0 of a magnitude, and the four bytes of a signed key. The cost hardly
-depends on the values: ``tl.histogram`` counts by votes of the threads. Atomic operations on single keys are used only for a few.
+The digits of a magnitude are its bits 30-23, 22-15, 14-7 and 6-0. The digits of a signed key are its four bytes. The time
+hardly depends on the values, because ``tl.histogram`` counts by votes of the threads, and atomic operations on single keys are rare.
 
 Layout: a row of n scores is divided into ``chunks`` of BLOCKS blocks of BLOCK scores. A program reads one chunk. ``totals``
-is (planes, rows, BINS), ``parts`` is (rows, chunks, BINS), both int32. Plane 0 of ``totals`` has the counts of the first digit,
-the planes from ``plane`` on those of the other digits. A mask is int8.
+is (planes, rows, BINS), ``parts`` is (rows, chunks, BINS), both int32. Plane 0 of ``totals`` counts the first digit. The planes
+from ``plane`` on count the other digits. A mask is int8.
 """
 
 # mypy: disable-error-code="no-untyped-def"
-# Triton evaluates annotations, and accepts only its own.
+# Triton evaluates annotations, and accepts only its own types.
 
 from collections.abc import Callable
 from typing import Any
@@ -33,18 +34,18 @@ def _jit(function: Callable[..., Any]) -> Any:
 
 
 def _jit_kernel(function: Callable[..., Any]) -> Any:
-    """Compile one kernel for all numbers. By default, triton compiles others for 1 and for multiples of 16.
+    """Compile one kernel for all values of these arguments. By default, triton compiles extra kernels for 1 and multiples of 16.
 
-    Only multiples of 16 as n are worth it, because they allow wide reads. Triton 3.6 fails to compile ``chunks`` of 1.
+    Extra kernels pay off only for n, where multiples of 16 allow wide reads. Triton 3.6 fails to compile the kernel for 1 chunk.
     """
     return triton.jit(function, do_not_specialize=["rows", "chunks", "wanted", "plane"])
 
 
 @_jit
 def _keys(scores, MAGNITUDE: tl.constexpr):
-    """Keys of float scores: int32 with the order of the scores, or of their magnitudes. A NaN has the key of infinity.
+    """Convert scores to int32 keys with the order of the scores, or of their magnitudes. A NaN has the key of infinity.
 
-    The bits of a float's magnitude, read as an integer, have the order of the magnitudes. 0 and -0 have the same key.
+    Read as an integer, the bits of a float's magnitude have the order of the magnitude. 0 and -0 have the same key.
     """
     bits = scores.to(tl.float32).to(tl.int32, bitcast=True)
     size = bits & 0x7FFFFFFF
@@ -55,10 +56,10 @@ def _keys(scores, MAGNITUDE: tl.constexpr):
 
 @_jit
 def _known_digits(totals, row, rows, wanted, plane, MAGNITUDE: tl.constexpr, LEVEL: tl.constexpr):
-    """The first ``LEVEL`` digits of the ``wanted``-th largest key of a row.
+    """Find the first ``LEVEL`` digits of the ``wanted``-th largest key of a row.
 
     Returns:
-        The digits as one number, how many keys that begin with these digits are still wanted, and the last digit.
+        The digits as one number, the number of keys to keep among those that begin with these digits, and the last digit.
     """
     bins = tl.arange(0, _BINS)
     digits = 0
@@ -67,7 +68,7 @@ def _known_digits(totals, row, rows, wanted, plane, MAGNITUDE: tl.constexpr, LEV
     for level in tl.static_range(LEVEL):
         place = row if level == 0 else (plane + level - 1).to(tl.int64) * rows + row
         counts = tl.load(totals + place * _BINS + bins)
-        larger = tl.sum(counts, 0) - tl.cumsum(counts, 0)  # number of keys with a larger digit; falls from bin to bin
+        larger = tl.sum(counts, 0) - tl.cumsum(counts, 0)  # number of keys with a larger digit than each bin's
         digit = tl.sum((larger >= missing).to(tl.int32), 0)
         missing = missing - tl.max(tl.where(larger < missing, larger, 0), 0)
         if level == 0:
@@ -94,9 +95,9 @@ def count_digits(
     BLOCKS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Count the keys of a chunk by digit ``LEVEL``, if they begin with the first digits of the ``wanted``-th largest key.
+    """Count the keys of a chunk that begin with the known digits of the ``wanted``-th largest key, by their digit ``LEVEL``.
 
-    The counts are added to ``totals``. Those of the last digit are also stored in ``parts``.
+    The counts are added to ``totals``. The counts of the last digit are also stored in ``parts``.
     """
     program = tl.program_id(0).to(tl.int64)
     row = program // chunks
@@ -110,7 +111,7 @@ def count_digits(
         digits, _, _ = _known_digits(totals, row, rows, wanted, plane, MAGNITUDE, LEVEL)
     start = (program % chunks).to(tl.int32) * (BLOCKS * BLOCK)
     counts = tl.zeros((_BINS,), tl.int32)
-    others = start * 0  # keys with other first digits. They are counted in bin 0 and subtracted below.
+    others = start * 0  # number of keys that do not begin with the known digits; bin 0 counts them, too
     for block in range(BLOCKS):
         offsets = start + block * BLOCK + tl.arange(0, BLOCK)
         inside = offsets < n
@@ -121,7 +122,7 @@ def count_digits(
         else:
             digit = key >> SHIFT if MAGNITUDE else (key >> SHIFT) + 128
         found = tl.sum(inside.to(tl.int32), 0)
-        if LEVEL == 2 and found <= _FEW:  # usual, because few scores share 16 bits
+        if LEVEL == 2 and found <= _FEW:  # the usual case, because few scores share 16 bits
             tl.atomic_add(total + digit, inside.to(tl.int32), mask=inside, sem="relaxed")
         elif found > 0:
             counts += tl.histogram(tl.where(inside, digit, 0), _BINS)
@@ -148,10 +149,10 @@ def write_mask(
     BLOCKS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write 1 at the ``wanted`` largest scores of each row and 0 elsewhere, or add this mask to ``mask`` with ADD.
+    """Write 1 at the ``wanted`` largest scores of each row and 0 elsewhere. With ADD, add this to ``mask``.
 
-    Of the keys that equal the ``wanted``-th largest, those with the lowest indices are kept. Their number in earlier chunks is
-    known from ``parts``. Only the chunk in which the last of them is kept has to count them one by one.
+    Ties are keys that equal the ``wanted``-th largest. The ties with the lowest indices are kept. ``parts`` gives the number of ties
+    in earlier chunks. Ties are counted one by one only in the chunk with the last tie that is kept.
     """
     program = tl.program_id(0).to(tl.int64)
     row = program // chunks
@@ -195,12 +196,12 @@ def select_in_registers(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """``write_mask`` for rows of at most COLUMNS scores. A program reads ROWS rows once and finds the threshold bit by bit."""
+    """Do the work of ``write_mask`` for rows of up to COLUMNS scores. A program reads ROWS rows once and finds the threshold bit by bit."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < n)[None, :]
     places = row[:, None] * n + column[None, :]
-    # Other places get a number below all keys. Their magnitude is above that of minus infinity.
+    # Places outside the row get a number below all keys, even below that of minus infinity.
     key = tl.where(inside, _keys(tl.load(scores + places, mask=inside, other=0.0), MAGNITUDE), -0x7FFFFFFF)
     threshold = tl.zeros((ROWS,), tl.int32)
     if not MAGNITUDE:

@@ -1,8 +1,8 @@
-"""Exact selection of the largest scores on an NVIDIA GPU: a radix select in Triton, see ``radix_kernels``.
+"""Exact selection of the largest scores on an NVIDIA GPU: a radix select in Triton (``radix_kernels``).
 
-It gives the masks of ``selection.select_largest``. It reads long rows five times and short rows once. Nothing waits for the
-device. Grids and buffers depend only on shapes and on the number of counts, so that a CUDA graph can contain the selection.
-If triton is missing or raises an error, ``selection`` uses its torch version for the rest of the process.
+The masks equal those of ``selection.select_largest``. Long rows are read five times, short rows once. The host never waits for
+the device. Grids and buffers depend only on shapes and on the number of counts, so a CUDA graph can contain the selection.
+If triton is missing or raises an error, ``selection`` uses torch for the rest of the process.
 """
 
 import importlib.util
@@ -16,9 +16,9 @@ logger = logging.getLogger(__name__)
 
 _DTYPES = (torch.float32, torch.half, torch.bfloat16)
 _BLOCK = 2048  # scores that a program reads at once
-_PROGRAMS = 2048  # number of programs that is enough for the largest GPUs
-_SHORT = 16384  # rows of at most this length are kept in registers
-_PER_WARP = 1024  # scores that a warp keeps in registers
+_PROGRAMS = 2048  # this many programs keep the largest GPUs busy
+_SHORT = 16384  # maximum length of a row that fits into registers
+_PER_WARP = 1024  # scores in the registers of a warp
 
 _failed = False
 
@@ -29,7 +29,7 @@ def _is_installed() -> bool:
 
 
 def is_usable(scores: Tensor) -> bool:
-    """Whether ``select`` accepts scores of this device, dtype and shape, and has not failed before."""
+    """Whether ``select`` supports the device, dtype and shape of the scores, and has not failed before."""
     return (
         scores.device.type == "cuda"
         and torch.version.cuda is not None
@@ -41,10 +41,10 @@ def is_usable(scores: Tensor) -> bool:
 
 
 def try_select(keys: Tensor, counts: list[int], magnitude: bool) -> Tensor | None:
-    """``select``, or None if triton raises an error. The error is logged, and ``is_usable`` is False from then on.
+    """Run ``select``. If triton raises an error, log it, return None, and let ``is_usable`` return False from then on.
 
     Raises:
-        torch.OutOfMemoryError: the device has no memory for the mask. triton is used again at the next call.
+        torch.OutOfMemoryError: the device has no memory for the mask. The next call tries triton again.
     """
     global _failed
     try:
@@ -52,7 +52,7 @@ def try_select(keys: Tensor, counts: list[int], magnitude: bool) -> Tensor | Non
             return select(keys, counts, magnitude)
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # triton raises errors of many classes: of its compiler, its driver and its launcher
+    except Exception as error:  # triton's compiler, driver and launcher raise errors of many classes
         _failed = True
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         logger.warning(f"selecting masks with torch, which is slower, because triton failed: {reason}")
@@ -60,15 +60,9 @@ def try_select(keys: Tensor, counts: list[int], magnitude: bool) -> Tensor | Non
 
 
 def select(keys: Tensor, counts: list[int], magnitude: bool) -> Tensor:
-    """Select the largest entries of each row: 1 at the ``counts[0]`` largest, plus 1 at the ``counts[1]`` largest, and so on.
+    """Select the largest entries of each row, as ``selection.select_largest`` does for a single tensor.
 
-    Args:
-        keys: scores (rows, n) in float32, half or bfloat16, without a copy if they are contiguous. They are not changed.
-        counts: numbers of entries to keep, 0 to n each.
-        magnitude: rank |entry| instead of the entry.
-
-    Returns:
-        Masks (rows, n): bool for one count, int8 for several.
+    ``keys`` are scores, (rows, n), in float32, half or bfloat16. They are copied only if they are not contiguous.
     """
     keys = keys.detach().contiguous()
     rows, n = keys.shape
@@ -102,15 +96,15 @@ def _select_long(keys: Tensor, counts: list[int], magnitude: bool, mask: Tensor)
     from .radix_kernels import BINS, LEVELS, count_digits, write_mask
 
     rows, n = keys.shape
-    # A power of two, because each number of blocks compiles other kernels.
+    # A power of two, because kernels are compiled anew for each number of blocks.
     blocks = 1 << max(0, -(-keys.numel() // (_BLOCK * _PROGRAMS)) - 1).bit_length()
     chunks = -(-n // (_BLOCK * blocks))
-    further = LEVELS - 1
-    totals = torch.zeros(1 + further * len(counts), rows, BINS, dtype=torch.int32, device=keys.device)
+    planes = LEVELS - 1
+    totals = torch.zeros(1 + planes * len(counts), rows, BINS, dtype=torch.int32, device=keys.device)
     parts = torch.empty(rows, chunks, BINS, dtype=torch.int32, device=keys.device)
     grid, sizes = (rows * chunks,), (n, rows, chunks)
     for place, count in enumerate(counts):
-        plane = 1 + further * place
+        plane = 1 + planes * place
         for level in range(1 if place else 0, LEVELS):
             count_digits[grid](keys, totals, parts, *sizes, count, plane, magnitude, level, blocks, _BLOCK)
         write_mask[grid](keys, totals, parts, mask, *sizes, count, plane, magnitude, place > 0, blocks, _BLOCK)

@@ -1,11 +1,11 @@
 """Memory-saving inference: regenerate W from its seed at each use instead of storing it.
 
 Each use draws W, unpacks the mask M and computes W * M. The initialiser ``signed_constant`` needs one random bit per weight.
-Drawing these signs is a quarter of the work, so they are drawn at every use and not stored.
+Drawing these signs is only a quarter of the work, so they are drawn at every use.
 
-Drawing takes 10 times (uniform) to 200 times (normal) as long with other initialisers. For these, the matrices of the current
-layer are cached. A stack usually applies one random layer at every depth. It then draws the layer once per batch, and stores
-one float layer. With ``--mask-share none`` every layer has its own W, which is drawn at every use.
+Other initialisers take 10 (uniform) to 200 times (normal) as long. For these, the matrices of the current layer are cached.
+Usually a stack applies one random layer at every depth. This layer is then drawn once per batch, and is the only layer in
+memory. With ``--mask-share none``, every layer has its own W, which is drawn at every use.
 """
 
 import math
@@ -24,12 +24,12 @@ from .masked_embedding import MaskedEmbedding
 from .masked_linear import MaskedLinear, all_rows
 from .masked_weight import MaskedWeight, times_rows
 
-# Dtypes in which the model may have been trained. Drawn values are rounded to the dtype of the training.
+# Dtypes in which the model may have been trained. Drawn values are rounded to that dtype.
 _ROUNDINGS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class LayerCache:
-    """Cache of the drawn matrices of one layer on one device. A request for another layer or device empties the cache."""
+    """Cache of the drawn matrices of one layer on one device. A request for a different layer or device empties the cache."""
 
     def __init__(self) -> None:
         self.layer: str | None = None
@@ -37,7 +37,7 @@ class LayerCache:
         self.matrices: dict[str, Tensor] = {}
 
     def get(self, layer: str, device: torch.device, name: str, draw: Callable[[], Tensor]) -> Tensor:
-        """Return the matrix ``name`` of a layer, calling ``draw`` if it is not cached."""
+        """Return the matrix ``name`` of a layer. If it is not cached, call ``draw``."""
         if (layer, device) != (self.layer, self.device):
             self.layer, self.device, self.matrices = layer, device, {}
         if name not in self.matrices:
@@ -46,7 +46,7 @@ class LayerCache:
 
 
 class _Signs:
-    """Random matrix W of ``signed_constant``. Stores the magnitude of W, and draws the signs at every use."""
+    """Random matrix W of the initialiser ``signed_constant``. Its magnitude is stored, and its signs are drawn at every use."""
 
     def __init__(self, recipe: Recipe, seed: int, rounding: torch.dtype, dtype: torch.dtype) -> None:
         self.recipe, self.seed, self.dtype = recipe, seed, dtype
@@ -54,7 +54,7 @@ class _Signs:
         self.size = size.to(rounding).to(dtype).item()
 
     def times(self, mask: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Compute W * mask; mask: int8. If ``rows`` is given, use only these rows of W, one for each row of the mask."""
+        """Compute W * mask; mask: int8. ``rows``: the row of W for each row of the mask; None for all rows."""
         drawn = philox.sign_bits(self.seed, self.recipe.name, math.prod(self.recipe.shape))
         packed = torch.from_numpy(drawn).to(mask.device)
         if rows is not None:
@@ -64,7 +64,7 @@ class _Signs:
 
 
 class _Matrix:
-    """Random matrix W of any other initialiser. It is drawn when its layer runs, and cached until another layer runs."""
+    """Random matrix W of any other initialiser. It is drawn when its layer runs, and cached until a different layer runs."""
 
     def __init__(self, recipe: Recipe, seed: int, rounding: torch.dtype, dtype: torch.dtype, cache: LayerCache) -> None:
         self.recipe, self.seed, self.rounding, self.dtype, self.cache = recipe, seed, rounding, dtype, cache
@@ -81,7 +81,7 @@ class _Matrix:
 
 
 class _Regenerated(nn.Module):
-    """Module with a bit-packed mask; ``weight`` computes g (W * M), (rows, columns), in the dtype of ``like``."""
+    """Module with a bit-packed mask. ``weight`` is g (W * M), (rows, columns), in the dtype of the empty buffer ``like``."""
 
     packed: Tensor
     like: Tensor
@@ -111,7 +111,7 @@ class _Regenerated(nn.Module):
 
 
 class RegeneratedLinear(_Regenerated):
-    """Replacement of ``MaskedLinear``: y = x (g (W * M))^T; x: (..., columns), y: (..., rows). ``bias`` is 0."""
+    """Replacement for a ``MaskedLinear``: y = x (g (W * M))^T; x: (..., columns), y: (..., rows). ``bias`` is 0."""
 
     bias: Tensor
 
@@ -124,7 +124,7 @@ class RegeneratedLinear(_Regenerated):
 
 
 class RegeneratedEmbedding(_Regenerated):
-    """Replacement of ``MaskedEmbedding``. If embedding_dim is a multiple of 8, only the rows of ``tokens`` are computed."""
+    """Replacement for a ``MaskedEmbedding``. If embedding_dim is a multiple of 8, only the vectors of the input tokens are computed."""
 
     def __init__(self, masked: MaskedEmbedding, weights: Any) -> None:
         mask = masked.mask.clone()
@@ -147,15 +147,16 @@ class RegeneratedEmbedding(_Regenerated):
 
 @torch.no_grad()
 def regenerated(masked: MaskedWeight, recipe: Recipe | None, seed: int, cache: LayerCache) -> nn.Module | None:
-    """Create a module that replaces a masked one at inference with the same outputs, or None if W must be stored.
+    """Create a replacement for a masked module at inference, with the same outputs. Return None if W must be stored.
 
-    W must be stored if recipe and seed do not reproduce it, as for pretrained embeddings. Embeddings and output projections are
-    also stored unless their initialiser is ``signed_constant``, because the whole table would be drawn to look up a few rows.
+    W must be stored if recipe and seed do not reproduce it, for example for pretrained embeddings. Embeddings and output
+    projections with an initialiser other than ``signed_constant`` are stored too, because looking up a few rows would draw the
+    whole table.
 
     Args:
         masked: the masked module, in evaluation mode.
         recipe, seed: recipe and seed of the module's W.
-        cache: cache that all modules of the model share.
+        cache: the cache of all modules of the model.
     """
     if recipe is None:
         return None

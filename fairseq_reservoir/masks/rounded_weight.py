@@ -1,17 +1,16 @@
-"""Trained matrices that are rounded to a few levels: the baseline for masked random matrices with the same number of bits."""
+"""Trained matrices that are rounded to a few levels. They are the baseline for masked random matrices of the same size in bits."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ..random_tensors.recipe import Recipe
 from .levels import SCALES, Levels
-from .masked_embedding import ordinary_embedding
-from .masked_linear import all_rows, ordinary_linear
+from .masked_embedding import ComputedEmbedding
+from .masked_linear import ComputedLinear, all_rows
 from .masked_weight import never_below_32_bits, stamp_of
 
 
@@ -19,19 +18,19 @@ class RoundedWeight(nn.Module):
     """Rounded matrix W' = s * level(W / s) with the trained matrix W, (rows, columns), and its scales s, (rows, 1) or (1, 1).
 
     The parameter ``latent`` is W. It stays float32 after half() and bfloat16(). Its gradient is the gradient of W'
-    (straight-through estimator without clipping; Hubara et al., 2016, "Binarized Neural Networks"). W' has the dtype of
-    ``like``, a buffer that is not saved.
+    (straight-through estimator without clipping; Hubara et al., 2016, "Binarized Neural Networks"). The buffer ``like``, which
+    is not saved, has the dtype of W'.
 
-    In the state dict of an export, ``latent`` has the levels in place of W, and the buffer ``scales`` is s. A module that has
-    loaded such a state dict computes W' as their product, and cannot be trained.
+    In the state dict of an export, ``latent`` contains levels instead of W, and the buffer ``scales`` is s. After loading such a
+    state dict, the module computes W' as the product of both, and cannot be trained.
 
     Args:
         rows, columns: shape of W.
         levels: levels to round to, see ``Levels``.
         init: initialiser of W, a key of ``random_tensors.recipe.INITIALISERS``.
-        gain: factor of the initial values.
-        seed, name: these determine the initial values.
-        zero_row: a row that is always 0, such as the padding row of an embedding.
+        gain: the initial values are multiplied by this factor.
+        seed, name: the initial values depend only on these.
+        zero_row: index of a row that is always 0, such as the padding row of an embedding.
     """
 
     scales: Tensor | None
@@ -78,7 +77,7 @@ class RoundedWeight(nn.Module):
 
     @torch.no_grad()
     def levels_and_scales(self) -> tuple[Tensor, Tensor]:
-        """The two factors of the rounded matrix, both float32: levels (rows, columns), and scales (rows, 1) or (1, 1)."""
+        """Return both factors of W', in float32: levels (rows, columns), and scales (rows, 1) or (1, 1)."""
         latent = self.latent.detach()
         if self.scales is not None:
             return latent, self.scales
@@ -90,15 +89,18 @@ class RoundedWeight(nn.Module):
         return self.latent.device
 
     def folded(self) -> nn.Module:
-        """Return an ordinary module with the rounded matrix."""
+        """Return an ordinary module with the rounded matrix; a mix-in defines this method."""
         raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        return str(self.levels)
 
     def train(self, mode: bool = True) -> Self:
         self._kept = None
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Convert the module, as in half() and to(). W and its scales change device but stay float32."""
+        """Convert the module, as half() and to() do. W and the scales stay float32, but move to another device."""
         self._kept = None
         whole = [t for t in (self.latent, self.latent.grad, self.scales) if t is not None]
         super()._apply(never_below_32_bits(fn, whole), recurse)  # type: ignore[no-untyped-call]  # torch's
@@ -106,13 +108,13 @@ class RoundedWeight(nn.Module):
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         self._kept = None
-        given = state_dict.get(prefix + SCALES)
-        self.scales = None if given is None else torch.empty_like(given, device=self.latent.device)
+        scales = state_dict.get(prefix + SCALES)
+        self.scales = None if scales is None else torch.empty_like(scales, device=self.latent.device)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
 class _ThroughRounding(torch.autograd.Function):
-    """Straight-through estimator: return W', and use its gradient as the gradient of W. The gradient of ``zero_row`` is 0."""
+    """Straight-through estimator: return W', and pass its gradient on to W, with 0 in the row ``zero_row``."""
 
     @staticmethod
     def forward(ctx: Any, latent: Tensor, rounded: Tensor, zero_row: int | None) -> Tensor:
@@ -128,28 +130,11 @@ class _ThroughRounding(torch.autograd.Function):
         return grad, None, None
 
 
-class RoundedLinear(RoundedWeight):
-    """Linear layer y = x W'^T; x: (..., in_features), y: (..., out_features). ``bias`` is a buffer of zeros, as in ``MaskedLinear``."""
+class RoundedLinear(ComputedLinear, RoundedWeight):
+    """Linear layer y = x W'^T; x: (..., in_features), y: (..., out_features).
 
-    bias: Tensor
-    # The output is x times the transposed ``weight`` and nothing else, so that --fast can compute it slice by slice.
-    is_product = True
-
-    def __init__(self, in_features: int, out_features: int, levels: Levels, **options: Any) -> None:
-        super().__init__(out_features, in_features, levels, **options)
-        self.in_features, self.out_features = in_features, out_features
-        self.register_buffer("bias", torch.zeros(out_features), persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return all_rows(x, self.weight)
-
-    @torch.no_grad()
-    def folded(self) -> nn.Linear:
-        """Return an ordinary linear layer with the rounded matrix and a bias of 0."""
-        return ordinary_linear(self.weight, self.bias, self.training)
-
-    def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, {self.levels}"
+    The arguments are in_features, out_features, levels and the keyword arguments of ``RoundedWeight``.
+    """
 
 
 class SharedLinear(nn.Module):
@@ -178,27 +163,13 @@ class SharedLinear(nn.Module):
         return self.owner.extra_repr()
 
 
-class RoundedEmbedding(RoundedWeight):
-    """Embedding with the vectors W'; tokens: (...), int64 -> (..., embedding_dim). The row of ``padding_idx`` is always 0."""
+class RoundedEmbedding(ComputedEmbedding, RoundedWeight):
+    """Embedding with the vectors W'; tokens: (...), int64 -> (..., embedding_dim).
 
-    def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None, levels: Levels, **options: Any
-    ) -> None:
-        super().__init__(num_embeddings, embedding_dim, levels, zero_row=padding_idx, **options)
-        self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return F.embedding(tokens, self.weight, self.padding_idx)
-
-    @torch.no_grad()
-    def folded(self) -> nn.Embedding:
-        """Return an ordinary embedding with the rounded matrix."""
-        return ordinary_embedding(self.weight, self.padding_idx, self.training)
-
-    def extra_repr(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}, padding_idx={self.padding_idx}, {self.levels}"
+    The arguments are num_embeddings, embedding_dim, padding_idx, levels and the keyword arguments of ``RoundedWeight``.
+    """
 
 
 def rounded_modules(model: nn.Module) -> dict[str, RoundedWeight]:
-    """All rounded modules of a model, by name."""
+    """Return all rounded modules of a model, by name."""
     return {name: m for name, m in model.named_modules() if isinstance(m, RoundedWeight)}

@@ -1,13 +1,12 @@
-"""Selection of mask entries: an exact selection of the largest scores.
+"""Selection of the mask entries with the largest scores. The number of selected entries is always exact.
 
-A mask keeps the ``keep_count(keep_ratio, n)`` largest of n scores. If scores are equal, the ones with the lowest indices are
-kept. A NaN ranks as an infinite score, so that the number of kept scores is exact. ``masked_weight.nan_scores`` finds tensors
-with NaN.
+A mask keeps the ``keep_count(keep_ratio, n)`` largest of n scores. Among equal scores, those with the lowest indices are kept. A
+NaN ranks as an infinite score. ``masked_weight.nan_scores`` finds tensors with NaN.
 
-On the CPU the k-th largest score is found without sorting all scores (Floyd and Rivest, 1975). A sorted sample gives a lower
-and an upper bound of the score. One pass counts the scores below the lower bound, and only the scores between both bounds are
-partitioned. The result is exact even if the score is outside the bounds. NVIDIA GPUs use ``radix_selection`` if triton is
-installed. Other devices, and triton's failures, use one batched ``topk``. Both never synchronise with the host.
+On the CPU the k-th largest score is found without sorting all scores (Floyd and Rivest, 1975). A sorted sample gives a lower and
+an upper bound of this score. One pass counts the scores below the lower bound, and only the scores between the bounds are
+partitioned. The result is exact even if the bounds do not contain the score. An NVIDIA GPU uses ``radix_selection`` if triton is
+installed and does not fail. In all other cases one batched ``topk`` runs. Neither synchronises with the host.
 """
 
 import math
@@ -34,20 +33,20 @@ def select_masks(
     size: int | None = None,
     pinned: Sequence[int] | None = None,
 ) -> list[Tensor]:
-    """Select masks. A mask has 1 at the largest scores. Masks of several keep ratios are added up.
+    """Select masks that are 1 at the largest scores. The masks of several keep ratios are added up.
 
-    In a signed mask, entries have the sign of their score.
+    In a signed mask, each 1 has the sign of its score.
 
     Args:
-        scores: score tensors of one shape, or of any shape with scope ``global``.
-        choices: choices of the masks.
+        scores: score tensors of one shape, or of any shapes with scope ``global``.
+        choices: settings of the masks.
         ratios: current keep ratios (``MaskChoices.keep_ratios_at``).
-        size: number of entries to which a ratio applies, including pinned entries without a score. The default is the number
-            of scores that are ranked together: those of a tensor, of a row (last dimension) or of all tensors.
-        pinned: number of kept pinned entries for each ratio. They count towards the ratio.
+        size: each ratio is a share of this many entries, including pinned entries without a score. The default is the number
+            of scores that are ranked together: all scores of a tensor, of a row (last dimension), or of all tensors.
+        pinned: for each ratio, the number of pinned entries that are kept. They count towards the ratio.
 
     Returns:
-        Masks of the scores' shapes: bool, or int8 if signed or of several ratios.
+        A mask for each score tensor: bool, or int8 if it is signed or there are several ratios.
     """
     rows = [s.reshape(-1, s.shape[-1] if choices.scope == "row" else s.numel()) for s in scores]
     together, magnitude = choices.scope == "global", choices.ranking == "magnitude"
@@ -64,10 +63,10 @@ def select_masks(
 
 
 def _select_together(rows: list[Tensor], count: int, magnitude: bool) -> list[Tensor]:
-    """Select ``count`` scores of all rows together; rows and results: (1, n) each, n may differ.
+    """Select the ``count`` largest scores of all rows together. Each row and its mask is (1, n); n may differ between rows.
 
-    First, each row's largest scores up to the minimum share of the row are selected, in one call for rows of equal length. Then
-    the largest scores of all rows are selected.
+    First, the minimum share of each row is selected, in one call for all rows of a length. Then the largest of the other scores are
+    selected.
     """
     sizes = [row.shape[1] for row in rows]
     alike: dict[Any, list[Tensor]] = {}
@@ -85,17 +84,17 @@ def _select_together(rows: list[Tensor], count: int, magnitude: bool) -> list[Te
 
 
 def _with_signs(mask: Tensor, scores: Tensor) -> Tensor:
-    """Give mask entries the sign of their score: int8. A score of 0 counts as positive, so that every kept entry stays nonzero."""
+    """Give each mask entry the sign of its score, where 0 counts as positive. The result is int8."""
     mask = mask.to(torch.int8)
     return torch.where(scores.detach() < 0, -mask, mask)
 
 
 def select_largest(rows: list[Tensor], counts: list[int], magnitude: bool = True) -> list[Tensor]:
-    """Select the largest entries of each row: 1 at the ``counts[0]`` largest, plus 1 at the ``counts[1]`` largest, and so on.
+    """Select the largest entries of each row: 1 for the ``counts[0]`` largest, plus 1 for the ``counts[1]`` largest, and so on.
 
     Args:
         rows: tensors of one shape (number of rows, n), one dtype and one device.
-        counts: numbers of entries to keep, 0 to n each.
+        counts: numbers of entries to keep, each from 0 to n.
         magnitude: rank |entry| instead of the entry.
 
     Returns:
@@ -124,7 +123,7 @@ def _sum(masks: Sequence[Tensor]) -> Tensor:
 
 
 def _by_radix(rows: list[Tensor], counts: list[int], magnitude: bool) -> list[Tensor] | None:
-    """``select_largest`` in Triton's kernels, or None if they cannot be used."""
+    """Run ``select_largest`` in Triton kernels. Return None if they cannot be used."""
     if not radix_selection.is_usable(rows[0]):
         return None
     scores = rows[0] if len(rows) == 1 else torch.stack(rows)
@@ -133,7 +132,7 @@ def _by_radix(rows: list[Tensor], counts: list[int], magnitude: bool) -> list[Te
 
 
 def _together_on_device(rows: list[Tensor], counts: list[int], magnitude: bool) -> list[Tensor]:
-    """Version of ``select_largest`` in torch for devices: one selection of all rows for each count."""
+    """Run ``select_largest`` in torch on a device, with one selection of all rows per count."""
     shape = rows[0].shape
     keys = torch.stack(rows).detach().reshape(-1, shape[1])  # a copy, so the in-place operations below are safe
     keys = keys.float() if keys.dtype in (torch.half, torch.bfloat16) else keys
@@ -144,10 +143,10 @@ def _together_on_device(rows: list[Tensor], counts: list[int], magnitude: bool) 
 
 
 def _select_on_device(keys: Tensor, count: int) -> Tensor:
-    """Select the ``count`` largest entries of each row; (rows, n) -> bool (rows, n).
+    """Select the ``count`` largest entries of each row, as a mask of type bool; (rows, n) -> (rows, n).
 
-    The shape of every result is known on the host, so that nothing synchronises with the device. The k-th largest entry is the
-    (n - k + 1)-th smallest. ``topk`` needs 12 bytes for each entry that it returns, so the smaller of both numbers is used.
+    The host knows all shapes, so it never waits for the device. The k-th largest entry is also the (n - k + 1)-th smallest. The
+    smaller of both numbers is used, because ``topk`` needs 12 bytes for each entry that it returns.
     """
     n = keys.shape[1]
     if count in (0, n):
@@ -157,14 +156,14 @@ def _select_on_device(keys: Tensor, count: int) -> Tensor:
     else:
         threshold = torch.topk(keys, n - count + 1, dim=1, largest=False, sorted=False).values.amax(1, keepdim=True)
     above, tied = keys > threshold, keys == threshold
-    # int32 cannot overflow within a row. By default torch would use int64, and more memory.
+    # int32 cannot overflow within a row. torch's default, int64, needs more memory.
     missing = count - above.sum(1, keepdim=True, dtype=torch.int32)
     tied &= tied.to(torch.int32).cumsum_(1) <= missing
     return above.logical_or_(tied)
 
 
 def _select_on_cpu(keys: Array, count: int) -> Array:
-    """NumPy version of ``_select_on_device``. Reading a value on the CPU does not synchronise a device, so we can stop early."""
+    """Run ``_select_on_device`` in NumPy. Values can be read at no cost here, so work that is not needed is skipped."""
     n = keys.shape[1]
     if count in (0, n):
         return np.full(keys.shape, bool(count))
@@ -181,9 +180,9 @@ def _select_on_cpu(keys: Array, count: int) -> Array:
 
 
 def _kth_largest(keys: Array, k: int) -> Any:
-    """The k-th largest of a long vector without NaN."""
+    """Find the k-th largest entry of a long vector without NaN."""
     rank = len(keys) - k
-    # An odd stride, because an even one may sample a single column of a matrix.
+    # The stride is odd, because an even stride could sample a single column of a matrix.
     sample = np.sort(keys[:: (len(keys) // _SAMPLE) | 1])
     centre, margin = rank / len(keys) * len(sample), 2 * math.sqrt(len(sample))
     first, last = math.floor(centre - margin), math.ceil(centre + margin)
