@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,9 +21,9 @@ def as_records(table: SlotTable) -> list[dict[str, Any]]:
     ]
 
 
-def as_text(table: SlotTable) -> str:
-    """Table in columns of equal width, followed by the notes."""
-    lines = [HEAD, *_body(table)]
+def as_text(table: SlotTable, merged: bool = False) -> str:
+    """Table in columns of equal width, followed by the notes. ``merged``: write equal neighbouring layers as one row."""
+    lines = [HEAD, *_body(table, merged)]
     widths = [max(map(len, column)) for column in zip(*lines)]
     shown = [
         "  ".join(c.ljust(w) if i < TEXT_COLUMNS else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths)))
@@ -43,11 +44,28 @@ def as_html(table: SlotTable) -> str:
     return f"<table><thead><tr>{line('th', HEAD)}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
 
-def _body(table: SlotTable) -> list[tuple[str, ...]]:
+def _body(table: SlotTable, merged: bool = False) -> list[tuple[str, ...]]:
     """Cells of all rows and of the total, as text."""
     total = ("total", "", "", table.parameters, table.trained_parameters, table.flops / 1e6)
-    rows = [tuple(record.values()) for record in as_records(table)]
+    rows: list[tuple[Any, ...]] = [tuple(record.values()) for record in as_records(table)]
+    if merged:
+        rows = [_merged(list(equal)) for _, equal in groupby(rows, key=lambda row: (_stack(row[0]), *row[1:]))]
     return [(*row[:3], f"{row[3]:,}", f"{row[4]:,}", f"{row[5]:.3f}") for row in (*rows, total)]
+
+
+def _stack(place: str) -> str:
+    """``encoder.layers`` for the layer ``encoder.layers.3``. Other modules are returned unchanged."""
+    stack, _, number = place.rpartition(".")
+    return stack if number.isdecimal() else place
+
+
+def _merged(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """One row for equal rows: the numbers of their layers, and the sums of their last three columns."""
+    first, last = rows[0], rows[-1]
+    if len(rows) == 1:
+        return first
+    place = f"{first[0]}-{last[0].rpartition('.')[2]}"
+    return (place, f"{len(rows)} x {first[1]}", first[2], *(sum(column) for column in list(zip(*rows))[TEXT_COLUMNS:]))
 
 
 def _notes(table: SlotTable) -> list[str]:

@@ -144,6 +144,10 @@ class SlotTable:
     def __str__(self) -> str:
         return shown_table.as_text(self)
 
+    def short_text(self) -> str:
+        """The printed table with one row for equal neighbouring layers, such as ``decoder.layers.0-5``, with their sums."""
+        return shown_table.as_text(self, merged=True)
+
     def __repr__(self) -> str:
         return (
             f"<SlotTable: {len(self.rows)} rows, {self.trained_parameters:,} of {self.parameters:,} parameters trained>"

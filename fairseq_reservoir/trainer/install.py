@@ -16,7 +16,7 @@ from ..speed import (
     fused_criterion,  # noqa: F401  registers the criterion
 )
 from ..speed.generation import enable as generation_graphs
-from . import building, preflight, reading_flags
+from . import building, preflight, reading_flags, short_log
 from .reservoir_trainer import use_reservoir_trainer
 
 # Module of fairseq, its function, and the hook that replaces the function. Each hook calls the function that it replaces.
@@ -52,6 +52,7 @@ def install() -> None:
     for owner, name, hook in HOOKS:
         repair.wrap(owner, name, hook)
     use_reservoir_trainer()
+    short_log.install()
     freeze_skip.register_all()
     freeze_skip_hooks.use_resumable_amp()
     dry_build.notes[:] = [fast.describe_for_plan, freeze_skip_hooks.describe_for_plan]

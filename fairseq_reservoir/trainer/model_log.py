@@ -23,7 +23,7 @@ def log_slot_table(trainer) -> None:
         refuse_all_frozen(flags.freeze, flags.freeze_except)
     refuse_moving_masks(model, f"--freeze {flags.freeze}")
     if table is not None:
-        logger.info("what is trained and what is frozen:\n%s", table)
+        logger.info("what is trained and what is frozen:\n%s", table.short_text())
 
 
 def report_nan_scores(trainer) -> None:

@@ -31,6 +31,7 @@ from . import (
     rank_checks,
     rank_data,
     resuming,
+    short_log,
     start_stack,
 )
 
@@ -54,6 +55,7 @@ class ReservoirTrainer(Trainer):
         """
         if isinstance(cfg, Namespace):
             cfg = convert_namespace_to_omegaconf(cfg)
+        short_log.ignore_warnings()
         start_stack.start_stacks(cfg, task, model)
         criterion = fast.start(cfg, model, criterion)
         freeze_skip_hooks.make_schedule(self, cfg, model)

@@ -229,3 +229,16 @@ def test_the_printed_table_names_frozen_components():
     states = {line.split()[0]: line for line in lines if ".layers." in line}
     assert "frozen: att, ln" in states["encoder.layers.0"]
     assert " frozen  " in states["decoder.layers.0"]
+
+
+def test_equal_neighbours_are_one_row_of_the_short_text():
+    parameters = [(f"encoder.layers.{i}.ffn.fc1.weight", (8, 4)) for i in range(4)]
+    table = compiled(parameters, {"encoder": slots("ffFf")}, aliases={})
+    # Each layer has 8 x 4 = 32 parameters, 64 FLOPs per token; the two trained neighbours have 64 and 128.
+    assert [line.split() for line in table.short_text().splitlines()[1:5]] == [
+        ["encoder.layers.0-1", "2", "x", "f", "feed-forward", "trained", "64", "64", "0.000"],
+        ["encoder.layers.2", "F", "feed-forward", "frozen", "32", "0", "0.000"],
+        ["encoder.layers.3", "f", "feed-forward", "trained", "32", "32", "0.000"],
+        ["total", "128", "96", "0.000"],
+    ]
+    assert len(str(table).splitlines()) == 8
