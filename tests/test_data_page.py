@@ -32,14 +32,12 @@ def test_text_of_ones_own(tmp_path):
         "one two three four five six seven eight nine ten".split(),
         "eins zwei drei vier fünf sechs sieben acht neun zehn".split(),
     )
-    (tmp_path / "text").mkdir()
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    for part, size in (("train", 400), ("valid", 40), ("test", 40)):
-        for language, words in zip(("en", "de"), numbers):
-            lines = [f"{words[n % 10]} {words[n // 10 % 10]} {words[n * 7 % 10]}\n" for n in range(size)]
-            (tmp_path / "text" / f"{part}.{language}").write_text("".join(lines), encoding="utf-8")
+    for language, words in zip(("en", "de"), numbers):
+        lines = [f"{words[n % 10]} {words[n // 10 % 10]} {words[n // 100]}\n" for n in range(600)]
+        (tmp_path / f"text.{language}").write_text("".join(lines), encoding="utf-8")
     (commands,) = [block for block in BLOCK.findall(PAGES["data.md"]) if "pieces.py" in block]
-    assert "fairseq-preprocess" in commands
+    assert "split.py" in commands and "fairseq-preprocess" in commands
     commands = commands.replace("python ", f"{sys.executable} ").replace(
         "fairseq-pre", f"{Path(sys.executable).parent}/fairseq-pre"
     )

@@ -19,6 +19,7 @@ def main():
     if len(good) < FEWEST:
         fail(f"{source}: {len(good)} of {len(raw)} pairs are usable; at least {FEWEST} are needed")
     parts = split(good)
+    Path(output).mkdir(parents=True, exist_ok=True)
     for name, pairs in parts.items():
         for side, path in enumerate((source, target)):
             write_lines(Path(output, name + Path(path).suffix), (pair[side] for pair in pairs))
