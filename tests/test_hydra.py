@@ -102,8 +102,8 @@ def test_a_configuration_elsewhere_finds_the_presets(tmp_path):
 def start(folder, *overrides):
     words = [
         BIN / "fairseq-hydra-train",
-        "--config-dir",
-        CONFIG,
+        "--config-path",
+        "pkg://fairseq_reservoir.config",
         "--config-name",
         "translation",
         "common.cpu=true",

@@ -1,1 +1,1 @@
-"""Configuration for fairseq-hydra-train: ``--config-dir`` of this folder, or ``pkg://fairseq_reservoir.config`` in hydra.searchpath."""
+"""Configuration for fairseq-hydra-train: ``--config-path pkg://fairseq_reservoir.config``, or ``hydra.searchpath`` of another file."""
