@@ -52,7 +52,7 @@ def main(seed: str) -> None:
         for place, text in draw.sample(texts, 20):
             print(f"--- {kind}: {place}\n{text}\n")
     for path in draw.sample(pages, 2):
-        print(f"--- page: {path.relative_to(ROOT)}")
+        print(f"--- page: {path.relative_to(ROOT)}\n{path.read_text()}\n")
 
 
 if __name__ == "__main__":
