@@ -4,6 +4,7 @@
 #   written FILE COMMAND...     COMMAND prints FILE
 #   shown FILE COMMAND...       COMMAND prints FILE, with its errors; the output is also shown on the terminal
 #   trained FOLDER COMMAND...   COMMAND is a fairseq-train and saves its checkpoints in FOLDER
+#   tag ARGUMENT...             prints the arguments as a part of a folder's name
 # A step writes NAME.part and renames it when it is complete. The step runs again if its command has changed, or a file that the command
 # names, or the step that made such a file or folder. Their paths do not matter.
 # `trained` resumes from the last checkpoint in FOLDER, also on another machine and with a larger --max-update. GPUs, --update-freq, and
@@ -11,6 +12,19 @@
 
 # If another process is busy, spinning threads make a training several times slower. Sleeping threads do not.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY-passive}
+
+# tag ARGUMENT...: prints a part of a run's name for arguments that change the training, such as -reservoir-encoder-LTLTL, or a hash of
+# them if they are long. Without it, a run with other flags would have the folder of the run without them.
+tag() {
+    local text
+    without "$places $lengths" "$@"
+    [[ ${#rest[@]} != 0 ]] || return 0
+    text="-${rest[*]}"
+    text=${text//[ =]/-}
+    while [[ $text == *--* ]]; do text=${text//--/-}; done
+    [[ $text =~ ^[a-zA-Z0-9.,_-]{1,60}$ ]] || text=-flags-$(printf '%s\n' "${rest[@]}" | cksum | cut -d ' ' -f 1)
+    echo "$text"
+}
 
 # run COMMAND...
 run() { if [[ -n $dry && $(type -t "$1") != function ]]; then printf '%q ' "$@"; echo; else "$@"; fi; }

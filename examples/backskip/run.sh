@@ -6,11 +6,13 @@
 #   UPDATES=700, LR=4e-3   see ../reservoir_transformers/multi30k.sh
 # Arguments go to fairseq-train, as in: KIND=reinforce bash run.sh --backskip-warmup 200
 set -euo pipefail
+examples=$(dirname "${BASH_SOURCE[0]}")/..
+. "$examples/steps.sh"
 kind=${KIND:-synthetic} plan=${PLAN:-LTLTL}
 case $kind in
     none) skip=() ;;
     synthetic | reinforce | identity) skip=(--backskip "$kind") ;;
     *) echo "backskip: KIND='$kind': choose none, synthetic, reinforce or identity" >&2; exit 2 ;;
 esac
-NAME=backskip-$kind-$plan PLAN=$plan exec bash "$(dirname "${BASH_SOURCE[0]}")/../reservoir_transformers/multi30k.sh" \
+NAME=backskip-$kind-$plan$(tag "$@") PLAN=$plan exec bash "$examples/reservoir_transformers/multi30k.sh" \
     ${skip[@]+"${skip[@]}"} "$@"

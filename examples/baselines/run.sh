@@ -4,6 +4,8 @@
 #   UPDATES=700, LR=4e-3   see ../reservoir_transformers/multi30k.sh
 # Arguments go to fairseq-train, as in: ARM=shallow bash run.sh --max-update 20
 set -euo pipefail
+examples=$(dirname "${BASH_SOURCE[0]}")/..
+. "$examples/steps.sh"
 arm=${ARM:-} decoder=LL flags=()
 body=(--reservoir-train-layernorm)
 case $arm in
@@ -21,5 +23,5 @@ case $arm in
     vera) plan=TTTTT decoder=TT flags=("${body[@]}" --frozen-adapter vera --frozen-adapter-rank 64) ;;
     *) echo "baselines: ARM='$arm': name one of the arms in $(dirname "${BASH_SOURCE[0]}")/README.md" >&2; exit 2 ;;
 esac
-NAME=baseline-$arm PLAN=$plan DECODER=$decoder exec bash "$(dirname "${BASH_SOURCE[0]}")/../reservoir_transformers/multi30k.sh" \
+NAME=baseline-$arm$(tag "$@") PLAN=$plan DECODER=$decoder exec bash "$examples/reservoir_transformers/multi30k.sh" \
     ${flags[@]+"${flags[@]}"} "$@"

@@ -17,8 +17,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" fpt
 arm=${ARM:-} task=${TASK:-} rates=${RATES:-1e-3 4e-3 1.6e-2} updates=${UPDATES:-1000} pretraining=${PRETRAIN_UPDATES:-2000}
 size=${SIZE:-tiny} seed=${SEED:-1} runs=${RUNS:-runs/fpt} data=${DATA:-} sst2=${SST2:-${MINI:+$DATA}}
-pretrained=$runs/pretrained-$size-$pretraining-$seed bin=$runs/bin pieces=$runs/pieces work=$runs/$task lines=$runs/$task/lines
-out=$runs/$task/$arm-$size-$updates-$seed
+pretrained=$runs/pretrained-$size-$pretraining$(tag "$@")-$seed bin=$runs/bin pieces=$runs/pieces work=$runs/$task lines=$runs/$task/lines
+out=$runs/$task/$arm-$size-$updates$(tag "$@")-$seed
 
 case $task in memory | xor | listops | sst2) ;; *) die "TASK='$task': name one of memory, xor, listops, sst2" ;; esac
 spec=(--freeze-except ln,pos,emb,out) start=(--finetune-from-model "$pretrained/checkpoint_best.pt")

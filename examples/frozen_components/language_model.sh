@@ -13,7 +13,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/rows.sh" "${ARM:-}"
 
 seed=${SEED:-1} runs=${RUNS:-runs/frozen_components_lm} data=${DATA:-}
-pieces=$runs/pieces bin=$runs/bin out=$runs/$ARM-$seed
+pieces=$runs/pieces bin=$runs/bin out=$runs/$ARM$(tag "$@")-$seed
 
 binarise_text "$bin" "$pieces" python "$here/../quickstart/pieces.py" "$runs/text" txt txt 6000 "$pieces"
 fit "$bin" "$out" --task language_modeling --arch reservoir_transformer_lm_study ${spec[@]+"${spec[@]}"} \

@@ -13,7 +13,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 if [[ -z ${BIN:-} ]]; then
     ffn=${FFN:-512} updates=${UPDATES:-700}
-    NAME=frozen-$ARM-$ffn-$updates exec bash "$here/../multi30k.sh" --arch reservoir_transformer_study --encoder-ffn-embed-dim "$ffn" \
+    NAME=frozen-$ARM-$ffn-$updates$(tag "$@") exec bash "$here/../multi30k.sh" --arch reservoir_transformer_study --encoder-ffn-embed-dim "$ffn" \
         ${spec[@]+"${spec[@]}"} --dropout 0.1 --max-tokens 2048 --lr 2e-3 --lr-scheduler polynomial_decay --warmup-updates 200 \
         --total-num-update "$updates" --max-update "$updates" "$@"
 fi
@@ -21,6 +21,6 @@ fi
 . "$here/../translation.sh"
 ffn=${FFN:-4096} seed=${SEED:-1} runs=${RUNS:-runs/frozen_components} target=en
 prepared tr en prepare_wmt18_tr_en.sh
-translation "$bin" "$runs/$ARM-$ffn-$seed" "" --arch frozen_transformer_wmt_en_de_big --share-all-embeddings \
+translation "$bin" "$runs/$ARM-$ffn$(tag "$@")-$seed" "" --arch frozen_transformer_wmt_en_de_big --share-all-embeddings \
     --encoder-ffn-embed-dim "$ffn" --decoder-ffn-embed-dim "$ffn" ${spec[@]+"${spec[@]}"} --dropout 0.1 --adam-betas '(0.9, 0.998)' \
     --adam-eps 1e-9 --lr 2e-4 --lr-scheduler inverse_sqrt --warmup-updates 8000 --patience 10 "$@"

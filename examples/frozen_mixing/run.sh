@@ -4,6 +4,8 @@
 #   UPDATES=700, LR=4e-3   see ../reservoir_transformers/multi30k.sh
 # Arguments go to fairseq-train, as in: ARM=fnet bash run.sh --max-update 20
 set -euo pipefail
+examples=$(dirname "${BASH_SOURCE[0]}")/..
+. "$examples/steps.sh"
 arm=${ARM:-} encoder=LLLL decoder=LL freeze=
 case $arm in
     attention) ;;
@@ -24,5 +26,5 @@ case $arm in
     frozen-qk) freeze=q,k ;;
     *) echo "frozen_mixing: ARM='$arm': name one of the arms in $(dirname "${BASH_SOURCE[0]}")/README.md" >&2; exit 2 ;;
 esac
-NAME=$arm PLAN=$encoder DECODER=$decoder exec bash "$(dirname "${BASH_SOURCE[0]}")/../reservoir_transformers/multi30k.sh" \
+NAME=$arm$(tag "$@") PLAN=$encoder DECODER=$decoder exec bash "$examples/reservoir_transformers/multi30k.sh" \
     ${freeze:+--freeze "$freeze"} "$@"

@@ -30,7 +30,7 @@ case $model in
         score=(fairseq-validate --task masked_lm --criterion masked_lm --valid-subset test --log-format json) ;;
     *) die "MODEL='$model': choose characters or masked" ;;
 esac
-pieces=$runs/$model bin=$runs/bin-$model out=$runs/$model-$arm-$updates-$seed
+pieces=$runs/$model bin=$runs/bin-$model out=$runs/$model-$arm-$updates$(tag "$@")-$seed
 
 binarise_text "$bin" "$pieces" "${cut[@]}"
 fit "$bin" "$out" "${train[@]}" ${spec[@]+"${spec[@]}"} --dropout 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' \

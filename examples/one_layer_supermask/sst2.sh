@@ -4,18 +4,18 @@
 #   DATA=FOLDER     train.tsv and dev.tsv, plain or .gz: a heading, then sentence<TAB>label
 #   SPLIT=given     sentences: split both files again by sentence, if dev was split off by phrase (see sst2_sentences.py)
 #   ARCH=supermask_one_layer_roberta_study   or reservoir_roberta_study, fairseq's roberta, ...
-#   NAME=$ARCH      the run's folder below RUNS
+#   NAME=$ARCH      the run's folder below RUNS; the default includes the arguments
 #   SEED=1          random seed
 #   PIECES=FILE     SentencePiece model of a pretrained model (default: learn 6000 new pieces)
 #   DICT=FILE       its dictionary, dict.txt of the data-bin folder; with PIECES
 #   RUNS=FOLDER     output folder (default: runs/sst2)
 #   DRY_RUN, GPUS, MINI   see ../common.sh
-# Arguments go to fairseq-train, as in: NAME=trained bash sst2.sh --mask-embeddings trained
+# Arguments go to fairseq-train, as in: bash sst2.sh --mask-embeddings trained
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" sst2
 . "$here/../classification.sh"
 arch=${ARCH:-supermask_one_layer_roberta_study} seed=${SEED:-1} runs=${RUNS:-runs/sst2}
-data=${DATA:-} vocabulary=${PIECES:-6000} dict=${DICT:-} pieces=$runs/pieces bin=$runs/bin out=$runs/${NAME:-$arch}-$seed
+data=${DATA:-} vocabulary=${PIECES:-6000} dict=${DICT:-} pieces=$runs/pieces bin=$runs/bin out=$runs/${NAME:-$arch$(tag "$@")}-$seed
 
 [[ -n $data ]] || die "DATA is not set: name the folder with train.tsv and dev.tsv (or .gz)"
 [[ ${PIECES:+given} == "${dict:+given}" ]] || die "PIECES='${PIECES:-}' DICT='$dict': give both or neither"

@@ -13,7 +13,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../text.sh"
 stack=decoder kind=${KIND:-F} depth=${DEPTH:-12} frozen=${FROZEN:-4} seed=${SEED:-1} runs=${RUNS:-runs/enwik8} bin=${BIN:-}
 . "$here/kinds.sh"
-out=$runs/$kind-$depth-$frozen-$seed
+out=$runs/$kind-$depth-$frozen$(tag "$@")-$seed
 if [[ -z $bin && -n ${MINI:-} ]]; then
     bin=$runs/bin-characters data=$DATA
     binarise_text "$bin" "$runs/characters" python "$here/../language_models/characters.py" "$runs/text" "$runs/characters"

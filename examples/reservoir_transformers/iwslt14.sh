@@ -16,7 +16,7 @@ stack=encoder kind=${KIND:-F} depth=${DEPTH:-8} frozen=${FROZEN:-2} seed=${SEED:
 . "$here/kinds.sh"
 target=en
 prepared de en prepare_iwslt14.sh
-translation "$bin" "$runs/$kind-$depth-$frozen-$seed" "" --arch "$(preset reservoir_transformer iwslt_de_en_2dec)" \
+translation "$bin" "$runs/$kind-$depth-$frozen$(tag "$@")-$seed" "" --arch "$(preset reservoir_transformer iwslt_de_en_2dec)" \
     "${model[@]}" --dropout 0.3 --weight-decay 1e-4 --lr 5e-4 --lr-scheduler inverse_sqrt \
     --warmup-updates 4000 --update-freq "$(as_many_as 1)" --max-epoch 60 --patience 10 --eval-bleu "${joined[@]}" \
     --eval-bleu-args '{"beam": 5, "max_len_a": 1.2, "max_len_b": 10}' --best-checkpoint-metric bleu \

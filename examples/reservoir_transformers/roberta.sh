@@ -29,7 +29,7 @@ fi
 [[ -n $dry || -f $bin/train.idx ]] || die "BIN=$bin: train.idx is missing"
 [[ -n $dry || -f $glue/label/dict.txt ]] || die "GLUE=$glue: label/dict.txt is missing"
 
-arm=$kind-$depth-$frozen-$updates-$seed
+arm=$kind-$depth-$frozen-$updates$(tag "$@")-$seed
 pretrained=$runs/pretrained-$arm out=$runs/$(basename "$glue")-$arm
 model=(--arch "$(preset reservoir_roberta base)" "${model[@]}")
 fit "$bin" "$pretrained" --task masked_lm --criterion masked_lm "${model[@]}" --tokens-per-sample 512 \

@@ -16,6 +16,6 @@ stack=encoder kind=${KIND:-F} depth=${DEPTH:-12} frozen=${FROZEN:-4} seed=${SEED
 . "$here/kinds.sh"
 target=de
 prepared en de prepare_wmt14.sh --joined-dictionary
-translation "$bin" "$runs/$kind-$depth-$frozen-$seed" "" --arch "$(preset reservoir_transformer wmt_en_de_1dec)" --share-all-embeddings \
+translation "$bin" "$runs/$kind-$depth-$frozen$(tag "$@")-$seed" "" --arch "$(preset reservoir_transformer wmt_en_de_1dec)" --share-all-embeddings \
     "${model[@]}" --dropout 0.2 --lr 5e-4 --lr-scheduler inverse_sqrt --warmup-init-lr 1e-7 \
     --warmup-updates 4000 --update-freq "$(as_many_as 8)" --max-update 300000 --patience 10 "$@"

@@ -203,3 +203,19 @@ def test_a_dry_run_prints_every_command_and_writes_nothing(recipe, tmp_path):
 )
 def test_threads_sleep_while_they_wait_unless_the_user_has_chosen(recipe, own, wait):
     assert recipe("any", 'printf "wait=%s\\n" "$(sh -c \'echo $OMP_WAIT_POLICY\')"', **own)[1] == f"wait={wait}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments, name",
+    [
+        ("", ""),
+        ("--max-update 20 --cpu --threads=2", ""),  # neither the model nor its training
+        ("--reservoir-encoder LTLTL", "-reservoir-encoder-LTLTL"),
+        ("--reservoir-encoder=LTLTL --fp16", "-reservoir-encoder-LTLTL-fp16"),
+        ("--freeze encoder.layers.0-2,emb --lr 1e-3", "-freeze-encoder.layers.0-2,emb-lr-1e-3"),
+        # cksum of "--adam-betas\n(0.9, 0.98)\n"
+        ("--adam-betas '(0.9, 0.98)'", "-flags-2366534592"),
+    ],
+)
+def test_arguments_become_a_part_of_a_runs_name(recipe, arguments, name):
+    assert recipe("w", f"tag {arguments}")[1] == (f"{name}\n" if name else "")
