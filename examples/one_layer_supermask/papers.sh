@@ -3,9 +3,11 @@
 #   TASK=iwslt14    or wmt14
 #   BIN=FOLDER      made by scripts/prepare_iwslt14.sh or scripts/prepare_wmt14.sh
 #   SIZE=base       iwslt14: base, wide, deep; wmt14: base, wider, deeper
-#   ARM=paper       paper: Kaiming uniform weights, plain LayerNorms; best: signed nested masks, trained LayerNorms; dense: everything is trained
+#   ARM=paper       paper: as the paper's code trains it, Xavier's weights in attention and Kaiming's elsewhere, plain LayerNorms
+#                   text: Kaiming uniform weights everywhere, as the paper's text says; it barely learns
+#                   best: signed nested masks, trained LayerNorms; dense: everything is trained
 #   KEEP=0.5        share of the weights that masks keep; 0.8 with ARM=best
-#   INIT=...        other random weights, as in xavier_uniform or paper_code: see --mask-init-weights
+#   INIT=...        other random weights, as in xavier_uniform: see --mask-init-weights
 #   LAYERS=layer    one random layer for all layers of a stack; none: one for each
 #   VECTORS=PREFIX  embeddings of a trained model, PREFIX.de and PREFIX.en: fairseq-reservoir dump-embeddings CHECKPOINT PREFIX
 #   SEED=1          random seed
@@ -41,20 +43,21 @@ esac
 arch=$(preset supermask_one_layer_transformer "$sizes")
 masks=(--mask-keep-ratio "$keep" --mask-share "$layers")
 case $arm in
-    paper) masks+=(--mask-init-weights "${init:-kaiming_uniform}" --mask-layernorm plain) ;;
+    paper) masks+=(--mask-init-weights "${init:-paper_code}" --mask-layernorm plain) ;;
+    text) masks+=(--mask-init-weights "${init:-kaiming_uniform}" --mask-layernorm plain) ;;
     best)
         coats=$(python -c "print(*(round($keep * part, 4) for part in (0.625, 0.3125, 0.125)), sep=',')")
         masks+=(--mask-kind signed --mask-coats "$coats" --mask-init-weights "${init:-signed_fairseq}") ;;
     dense)
         masks=() keep=1
-        case $size in
+        case ${MINI:+mini-}$size in
+            mini-*) arch=transformer_tiny ;;
             base) arch=transformer_$sizes ;;
             wide) arch=transformer_iwslt_de_en train+=(--encoder-embed-dim 1024 --encoder-ffn-embed-dim 2048 --decoder-embed-dim 1024 --decoder-ffn-embed-dim 2048) ;;
             wider) arch=transformer_wmt_en_de_big ;;
             *) arch=transformer_${sizes#*_} train+=(--encoder-layers 12 --decoder-layers 12) ;;
-        esac
-        [[ -z ${MINI:-} ]] || train+=(--encoder-layers 1 --decoder-layers 1) ;;
-    *) die "ARM='$arm': choose paper, best or dense" ;;
+        esac ;;
+    *) die "ARM='$arm': choose paper, text, best or dense" ;;
 esac
 if [[ -n $vectors ]]; then
     for language in $source $target; do [[ -n $dry || -f $vectors.$language ]] || die "VECTORS=$vectors: $vectors.$language does not exist"; done
@@ -62,4 +65,5 @@ if [[ -n $vectors ]]; then
 fi
 name=$arm-$size-keep$keep${init:+-$init}${vectors:+-vectors}
 [[ $layers == layer ]] || name=$name-$layers
+name=$name$(tag "$@")
 translation "$bin" "$runs/$name-$seed" "" --arch "$arch" ${masks[@]+"${masks[@]}"} "${train[@]}" --update-freq "$(as_many_as "$gpus")" "$@"

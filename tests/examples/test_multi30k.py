@@ -98,9 +98,10 @@ def test_missing_data_is_named(change, message, tmp_path):
 @pytest.mark.slow
 def test_a_tiny_run_resumes_and_scores(data, tmp_path):
     sizes = "--encoder-embed-dim 8 --encoder-ffn-embed-dim 8 --encoder-attention-heads 2 --decoder-attention-heads 2".split()
-    settings = {"DATA": str(data), "PLAN": "LT", "DECODER": "L", "UPDATES": "16", "RUNS": str(tmp_path / "runs")}
+    settings = {"DATA": str(data), "PLAN": "LT", "DECODER": "L", "UPDATES": "16", "NAME": "LT-L"}
+    runs = str(tmp_path / "runs")
     for epochs in ("1", "2"):
-        ended = bash(RESERVOIR, *sizes, "--batch-size", "8", "--max-epoch", epochs, **settings)
+        ended = bash(RESERVOIR, *sizes, "--batch-size", "8", "--max-epoch", epochs, RUNS=runs, **settings)
         assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "Loaded checkpoint" in ended.stdout
     assert "| LT-L-16-4e-3-1 |" in ended.stdout and "BLEU: nrefs:1|" in ended.stdout
@@ -146,8 +147,9 @@ def test_summary_of_a_run_interrupted_in_its_second_epoch(tmp_path):
         ("dense", {"arch": "transformer", "lr": [2e-3]}),
         (
             "paper",
-            {"mask_init_weights": "kaiming_uniform", "mask_layernorm": "plain", "mask_kind": "binary", "lr": [1e-3]},
+            {"mask_init_weights": "paper_code", "mask_layernorm": "plain", "mask_kind": "binary", "lr": [1e-3]},
         ),
+        ("text", {"mask_init_weights": "kaiming_uniform", "mask_layernorm": "plain", "mask_kind": "binary"}),
         ("binary", {"mask_init_weights": "signed_fairseq", "mask_layernorm": "affine", "mask_kind": "binary"}),
         ("signed", {"mask_kind": "signed", "mask_keep_ratio": 0.5, "mask_coats": None}),
         ("coats", {"mask_kind": "signed", "mask_keep_ratio": 0.8, "mask_coats": "0.5,0.25,0.1"}),
