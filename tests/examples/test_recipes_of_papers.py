@@ -6,10 +6,12 @@ import shlex
 import subprocess
 
 import pytest
+import torch
 from fairseq import options
 
 from examples import mini_corpus
 from examples.references import references
+from fairseq_reservoir.api import load
 from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
 
 RESERVOIRS = EXAMPLES / "reservoir_transformers"
@@ -123,7 +125,7 @@ def test_language_model_and_roberta(tmp_path):
 SIZES = {"iwslt14": ["base", "wide", "deep"], "wmt14": ["base", "wider", "deeper"]}
 
 
-@pytest.mark.parametrize("arm", ["paper", "best", "dense"])
+@pytest.mark.parametrize("arm", ["paper", "text", "best", "dense"])
 @pytest.mark.parametrize("task, size", [(task, size) for task, sizes in SIZES.items() for size in sizes])
 def test_masks_at_the_papers_sizes(task, size, arm, tmp_path):
     train = trained(dry_run(MASKS / "papers.sh", tmp_path, TASK=task, SIZE=size, ARM=arm))
@@ -135,11 +137,13 @@ def test_masks_at_the_papers_sizes(task, size, arm, tmp_path):
     assert train.share_decoder_input_output_embed
     given = {key: getattr(train, f"mask_{key}", None) for key in ("keep_ratio", "init_weights", "coats")}
     expected = {
-        "paper": (0.5, "kaiming_uniform", None),
+        "paper": (0.5, "paper_code", None),
+        "text": (0.5, "kaiming_uniform", None),
         "best": (0.8, "signed_fairseq", "0.5,0.25,0.1"),
         "dense": (None,) * 3,
     }
     assert tuple(given.values()) == expected[arm]
+    assert train.attention_dropout == (0.1 if size == "wider" else 0)
 
 
 def test_points_of_the_figures(tmp_path):
@@ -149,9 +153,95 @@ def test_points_of_the_figures(tmp_path):
     assert (train.mask_keep_ratio, train.mask_init_weights, train.mask_share) == (0.1, "xavier_uniform", "none")
     assert (train.encoder_embed_path, train.decoder_embed_path) == ("/v/trained.de", "/v/trained.en")
     assert train.save_dir.endswith("/paper-base-keep0.1-xavier_uniform-vectors-none-1")
-    train = trained(dry_run(MASKS / "glue.sh", tmp_path, FROM="roberta.pt", SIZE="large"))
-    assert (train.arch, train.mask_keep_ratio) == ("supermask_one_layer_roberta_large", 0.7)
-    assert train.mask_embeddings_from == "roberta.pt" and train.save_dir.endswith("/QQP-large-keep0.7-vectors-1")
+
+
+FINE_TUNING = (
+    "lr",
+    "weight_decay",
+    "clip_norm",
+    "dropout",
+    "attention_dropout",
+    "batch_size",
+    "adam_eps",
+    "lr_scheduler",
+)
+
+
+@pytest.mark.parametrize(
+    "settings, sentences, layers, width",
+    [
+        ({}, 363_846, 12, 768),
+        ({"CLASSES": "3", "SIZE": "large", "LAYERS": "none", "KEEP": "0.9", "NORM": "affine"}, 392_702, 24, 1024),
+        ({"SIZE": "wide", "INIT": "xavier_uniform", "LR": "3e-5"}, 363_846, 12, 1024),
+        ({"ARM": "dense"}, 363_846, 12, 768),
+        ({"ARM": "dense", "SIZE": "wide"}, 363_846, 12, 1024),
+    ],
+)
+def test_glue_is_fine_tuned_as_by_liu_et_al(settings, sentences, layers, width, tmp_path):
+    """Liu et al. (2019): batches of 32, 1e-5 to 3e-5, weight decay 0.1, warm-up 6 %, 10 epochs; no clipping."""
+    train = trained(dry_run(MASKS / "glue.sh", tmp_path, FROM="roberta.pt", **settings))
+    rate = float(settings.get("LR", 1e-5))
+    assert [getattr(train, name) for name in FINE_TUNING] == [[rate], 0.1, 0.0, 0.1, 0.1, 32, 1e-6, "polynomial_decay"]
+    updates = 10 * -(-sentences // 32)
+    assert (train.max_update, int(train.total_num_update), train.warmup_updates) == (
+        updates,
+        updates,
+        updates * 6 // 100,
+    )
+    assert (train.encoder_layers, train.encoder_embed_dim, train.encoder_ffn_embed_dim) == (layers, width, 4 * width)
+    if settings.get("ARM") == "dense":
+        assert train.arch.startswith("reservoir_roberta_") and train.finetune_from_model == "roberta.pt"
+        assert not train.freeze and set(train.reservoir_encoder or "L") == {"L"}
+    else:
+        given = (train.mask_share, train.mask_keep_ratio, train.mask_init_weights, train.mask_layernorm)
+        names = {"LAYERS": "layer", "KEEP": "0.7", "INIT": "paper_code", "NORM": "plain"}
+        assert given == tuple(type(a)(settings.get(name, b)) for a, (name, b) in zip(given, names.items()))
+        assert train.mask_embeddings_from == "roberta.pt"
+
+
+def test_each_point_of_glue_has_its_own_folder(tmp_path):
+    points = [
+        {}, {"LAYERS": "none"}, {"KEEP": "0.1"}, {"INIT": "signed_fairseq"}, {"NORM": "affine"}, {"LR": "2e-5"},
+        {"EPOCHS": "3"}, {"SIZE": "wide"}, {"SIZE": "large"}, {"ARM": "dense"}, {"FROM": "roberta.pt"},
+    ]  # fmt: skip
+    folders = {trained(dry_run(MASKS / "glue.sh", tmp_path, **point)).save_dir for point in points}
+    assert len(folders) == len(points)
+    ended = bash(MASKS / "glue.sh", GLUE="glue", DRY_RUN="1", ARM="dense", KEEP="0.5")
+    assert (ended.returncode, ended.stderr) == (2, "glue: ARM=dense: KEEP, LAYERS, INIT and NORM are for masks\n")
+
+
+@pytest.mark.parametrize(
+    "recipe, settings",
+    [
+        ("reservoir_transformers/iwslt14.sh", {"KIND": "L"}),
+        ("reservoir_transformers/wmt14.sh", {"KIND": "L"}),
+        ("reservoir_transformers/enwik8.sh", {"KIND": "L"}),
+        ("reservoir_transformers/roberta.sh", {"KIND": "L"}),
+        ("reservoir_transformers/multi30k.sh", {}),
+        ("frozen_mixing/run.sh", {"ARM": "attention"}),
+        ("baselines/run.sh", {"ARM": "full"}),
+        ("backskip/run.sh", {"KIND": "none"}),
+        ("frozen_components/run.sh", {"ARM": "0"}),
+        ("frozen_components/language_model.sh", {"ARM": "0"}),
+        ("language_models/run.sh", {"MODEL": "masked", "ARM": "dense"}),
+        ("one_layer_supermask/papers.sh", {"ARM": "dense"}),
+        ("one_layer_supermask/multi30k.sh", {"ARM": "dense"}),
+        ("one_layer_supermask/sst2.sh", {"ARCH": "reservoir_roberta_study"}),
+        ("one_layer_supermask/glue.sh", {"ARM": "dense"}),
+        ("fpt/run.sh", {"TASK": "xor", "ARM": "trained"}),
+    ],
+)
+def test_a_plan_given_as_an_argument_has_its_own_folder(recipe, settings, tmp_path):
+    """In the folder of the all-trained run, it would be refused, or replace that run."""
+
+    def folder(*arguments):
+        printed = bash(EXAMPLES / recipe, *arguments, DRY_RUN="1", MINI="1", RUNS=str(tmp_path), **settings).stdout
+        words = commands_in(printed)["fairseq-train"]
+        return words[words.index("--save-dir") + 1]
+
+    own = folder("--reservoir-encoder", "LTLTL")
+    assert "-reservoir-encoder-LTLTL" in own and own != folder()
+    assert folder("--max-update", "20") == folder()  # the same training, continued
 
 
 def test_the_commands_of_the_one_layer_readme_run_where_the_others_do(tmp_path):
@@ -264,3 +354,41 @@ def test_mini_runs_to_the_end(recipe, tmp_path):
     ended = mini_run(recipe, tmp_path)
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
     assert any((tmp_path / "runs").rglob("train.log"))
+
+
+def mini(recipe, tmp_path, **environment):
+    ended = bash(EXAMPLES / recipe, MINI="1", RUNS=str(tmp_path / "runs"), GPUS="0", **environment)
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    return ended.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ["base", "wide"])
+def test_vectors_of_the_trained_model_start_a_masked_one(size, tmp_path):
+    """MINI=1 trains both models with vectors of one length, as at the paper's sizes."""
+    recipe, vectors = "one_layer_supermask/papers.sh", tmp_path / "vectors"
+    mini(recipe, tmp_path, ARM="dense", SIZE=size)
+    dense = tmp_path / "runs" / f"dense-{size}-keep1-1" / "checkpoint_best.pt"
+    subprocess.run(["fairseq-reservoir", "dump-embeddings", dense, vectors], check=True)
+    mini(recipe, tmp_path, VECTORS=str(vectors), SIZE=size)
+    of_dense = embedding_of(dense)
+    masked = embedding_of(tmp_path / "runs" / f"paper-{size}-keep0.5-vectors-1" / "checkpoint_best.pt")
+    kept = masked != 0
+    torch.testing.assert_close(
+        masked[kept], 2**0.5 * of_dense[kept], rtol=1e-4, atol=1e-6
+    )  # scaled by sqrt(1 / kept share)
+    assert abs(kept.float().mean() - 0.5) < 0.02
+
+
+def embedding_of(checkpoint):
+    return load(checkpoint).models[0].decoder.embed_tokens.weight.detach()
+
+
+@pytest.mark.slow
+def test_masks_start_from_the_embeddings_of_a_trained_roberta(tmp_path):
+    recipe = "one_layer_supermask/glue.sh"
+    mini(recipe, tmp_path, ARM="dense")
+    (dense,) = (tmp_path / "runs").glob("*-dense-*/checkpoint_best.pt")
+    printed = mini(recipe, tmp_path, FROM=str(dense), LAYERS="none")
+    assert '"valid_accuracy"' in printed and list((tmp_path / "runs").glob("*-keep0.7-none-*-pretrained-1"))
+    assert '"valid_accuracy"' in mini(recipe, tmp_path, ARM="dense", FROM=str(dense), SIZE="wide")
