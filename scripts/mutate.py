@@ -41,8 +41,19 @@ def first_failure(tree: Path, tests: list[str]) -> str | None:
     """Run the default tests of each path. Return the name of the first failed test, or None."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONPATH": str(tree)}
     for path in tests:
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-rfE", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
-        command += ["-m", "not slow", f"tests/{path}"]
+        # Tests may use pytest's cache, here a folder of the copy.
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "-rfE",
+            "--hypothesis-seed=0",
+            "-m",
+            "not slow",
+            f"tests/{path}",
+        ]
         run = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
         if run.returncode:
             failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]

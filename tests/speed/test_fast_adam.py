@@ -63,9 +63,11 @@ def test_many_steps_match_fairseqs_adam(eps, decay):
 def test_unsupported_options_use_fairseqs_step(dtype, options):
     fairseqs = [torch.nn.Parameter(torch.arange(1.0, 5).to(dtype))]
     ours = copy.deepcopy(fairseqs)
+    options |= {"betas": (0.9, 0.5)}  # the second step halves v, but not the maximum of v, which amsgrad uses
     for optimizer, (p,) in ((Adam(fairseqs, **options), fairseqs), (fast(ours, **options), ours)):
-        p.grad = torch.ones_like(p)
-        optimizer.step()
+        for gradient in (1, 0):
+            p.grad = torch.full_like(p, gradient)
+            optimizer.step()
     assert fairseqs[0].equal(ours[0])
 
 

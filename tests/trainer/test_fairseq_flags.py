@@ -55,6 +55,11 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
             "--lr 0.001,0.0001: --lr-scheduler inverse_sqrt accepts one rate; fixed accepts one for each epoch",
         ),
         (
+            "--optimizer adam --batch-size 4 --arch frozen_roberta --task masked_lm --criterion masked_lm"
+            " --random-token-prob 0.6 --leave-unmasked-prob 0.5",
+            "--random-token-prob 0.6 and --leave-unmasked-prob 0.5: must add up to at most 1",
+        ),
+        (
             "--optimizer adam --batch-size 4 --arch frozen_roberta --task sentence_prediction --num-classes 2",
             "--criterion cross_entropy: does not fit --task sentence_prediction; give --criterion sentence_prediction",
         ),
