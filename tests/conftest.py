@@ -14,6 +14,9 @@ import fairseq_reservoir
 from tests.support import hydra_memory
 
 hydra_memory.remember()
+# Hundreds of new processes would compile the package again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Tests do not simulate power failures, and fsync takes longer than most trainings here.
 os.fsync = lambda descriptor: None
 # A DataLoader's worker often notices its end only after its wait for work, 5 s by default.
@@ -27,9 +30,13 @@ if not torch.cuda.is_available():
 
 
 def pytest_collection_finish():
-    """Exclude imported objects from garbage collection: millions of objects that live to the end."""
+    """Exclude imported objects from garbage collection, millions that live to the end, and collect others rarely.
+
+    A tenth of the time of a short training was garbage collection.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 USER_DIR = str(Path(fairseq_reservoir.__file__).parent)

@@ -4,13 +4,12 @@ import json
 import os
 import re
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import yaml
 
 from fairseq_reservoir import cli
+from tests.support import programs
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 BLEU = {"name": "BLEU", "score": 36.8, "signature": SIGNATURE, "verbose_score": "70.0/40.0/30.0/20.0"}
@@ -29,11 +28,8 @@ def export(model, folder, *flags):
 def run_commands(body, folder):
     """Run the block of commands of a card with bash in the folder of the export."""
     (block,) = re.findall(r"^```sh\n(.*?)^```", body, flags=re.DOTALL | re.MULTILINE)
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    script = f'fairseq-reservoir() {{ "{sys.executable}" -m fairseq_reservoir_cli "$@"; }}\n{block}'
-    return subprocess.run(
-        ["bash", "-euc", script], cwd=folder, env=os.environ | {"PATH": programs}, capture_output=True, text=True
-    )
+    variables = programs.environment()
+    return subprocess.run(["bash", "-euc", block], cwd=folder, env=variables, capture_output=True, text=True)
 
 
 def test_a_translator_with_all_flags(of_numbers, tmp_path):

@@ -23,6 +23,7 @@ from fairseq_reservoir.options.vector_options import WordVectorOptions
 from fairseq_reservoir.plan.freeze_spec import COMPONENTS, FROZEN_INITS
 from fairseq_reservoir.plan.kinds import letters_where, reservoir_types
 from fairseq_reservoir.plan.layer_plan import PLACEMENTS
+from tests.support import programs
 
 
 def plan_lines(capsys, *arguments):
@@ -263,7 +264,7 @@ def test_ctrl_c_prints_no_traceback(tmp_path):
 def test_standard_output_on_a_full_disk():
     with open("/dev/full", "w") as full:
         finished = subprocess.run(
-            [sys.executable, "-m", "fairseq_reservoir_cli", "size", "reservoir_transformer_tiny"],
+            programs.command_of("fairseq-reservoir", "size", "reservoir_transformer_tiny"),
             stdout=full, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
     assert (

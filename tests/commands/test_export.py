@@ -8,21 +8,22 @@ import sys
 import pytest
 
 from fairseq_reservoir import cli
+from tests.support import programs
 
 
-def in_new_process(folder, *words, text=""):
+def in_new_process(folder, *command, text=""):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
-    command = [sys.executable, "-m", "fairseq_reservoir_cli", *map(str, words)]
     return subprocess.run(command, cwd=folder, env=environment, input=text, capture_output=True, text=True)
 
 
 def test_one_line_and_nothing_on_standard_error(of_numbers, tmp_path):
-    written = in_new_process(
-        tmp_path, "export", of_numbers.path, "model.safetensors", "--sentencepiece-model", of_numbers.pieces
-    )
+    start = [sys.executable, "-m", "fairseq_reservoir_cli"]
+    words = ["export", of_numbers.path, "model.safetensors", "--sentencepiece-model", of_numbers.pieces]
+    written = in_new_process(tmp_path, *start, *words)
     size = (tmp_path / "model.safetensors").stat().st_size
     assert (written.stdout, written.stderr) == (f"model.safetensors: {size:,} bytes\n", "")
-    translated = in_new_process(tmp_path, "translate", "model.safetensors", "--cpu", text="seventeen\n")
+    translate = programs.command_of("fairseq-reservoir", "translate", "model.safetensors", "--cpu")
+    translated = in_new_process(tmp_path, *translate, text="seventeen\n")
     assert translated.stdout.count("\n") == 1 and translated.stderr == ""
 
 

@@ -2,16 +2,15 @@
 
 import gzip
 import json
-import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from fairseq import options
 
 import fairseq_reservoir
+from tests.support import programs
 from tests.support.logs import Writer
 from tests.support.scripts import run_script
 
@@ -35,9 +34,8 @@ def data(tmp_path):
 
 
 def bash(recipe, *arguments, **environment):
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **environment}
-    return subprocess.run(["bash", recipe, *arguments], env=environment, capture_output=True, text=True)
+    variables = programs.environment(**environment)
+    return subprocess.run(["bash", recipe, *arguments], env=variables, capture_output=True, text=True)
 
 
 def python(script, *arguments):

@@ -11,6 +11,7 @@ import pytest
 from fairseq import options
 
 import fairseq_reservoir
+from tests.support import programs
 from tests.support.logs import Writer
 from tests.support.scripts import run_script
 
@@ -29,9 +30,8 @@ def data(tmp_path):
 
 
 def sst2(*arguments, **environment):
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **environment}
-    return subprocess.run(["bash", FOLDER / "sst2.sh", *arguments], env=environment, capture_output=True, text=True)
+    variables = programs.environment(**environment)
+    return subprocess.run(["bash", FOLDER / "sst2.sh", *arguments], env=variables, capture_output=True, text=True)
 
 
 SPLITS = """

@@ -11,9 +11,11 @@ import importlib
 import multiprocessing
 import multiprocessing.forkserver
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 import torch
@@ -53,7 +55,7 @@ def run_function(function, *arguments, cwd=None, env=None) -> subprocess.Complet
     with tempfile.TemporaryDirectory() as folder:
         said = [str(Path(folder) / name) for name in ("out", "err")]
         surroundings = (said, str(cwd or Path.cwd()), dict(env or os.environ))
-        process = CONTEXT.Process(target=_be, args=(function, arguments, surroundings))
+        process = CONTEXT.Process(target=be_process, args=(function, arguments, surroundings))
         process.start()
         process.join()
         out, err = (Path(name).read_text(errors="replace") for name in said)
@@ -61,11 +63,22 @@ def run_function(function, *arguments, cwd=None, env=None) -> subprocess.Complet
 
 
 def be_program(command):
-    """Act as the interpreter for a console script. ``command`` is its name and its arguments."""
+    """Act as the interpreter for a console script, or as ``python FILE.py`` or ``python -m``. ``command`` is its name and its arguments."""
+    if command[0] == "python":
+        return _be_python(*command[1:])
     fairseqs = f"fairseq_cli.{command[0].removeprefix('fairseq-').replace('-', '_')}:cli_main"
     module, function = OTHER_PROGRAMS.get(command[0], fairseqs).split(":")
     sys.argv = command
     getattr(importlib.import_module(module), function)()
+
+
+def _be_python(first, *others):
+    if first == "-m":
+        sys.argv, sys.path[:0] = list(others), [os.getcwd()]
+        runpy.run_module(others[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv, sys.path[:0] = [first, *others], [str(Path(first).parent)]
+        runpy.run_path(first, run_name="__main__")
 
 
 def be_code(text):
@@ -98,18 +111,21 @@ def _be_rank(function, surroundings, rank, *arguments):
 
 
 def _enter(said, cwd, env):
-    """Set the streams, folder and environment of this process."""
-    for number, name in enumerate(said, 1):
+    """Set the streams (names of files, or file descriptors), folder and environment of this process."""
+    for number, stream in enumerate(said, 1):
         # All processes append to the file, because several may write to it.
-        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+        opened = stream if isinstance(stream, int) else os.open(stream, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(opened, number)
     # The fork has inherited pytest's own streams.
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False, buffering=1)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    if env.get("PYTHONWARNINGS") == "ignore":
+        warnings.simplefilter("ignore")
 
 
-def _be(function, arguments, surroundings):
+def be_process(function, arguments, surroundings):
     """Set up this process like a new interpreter: streams, environment, start of other processes, and exit."""
     _enter(*surroundings)
     # For DataLoader, because a fork of the server would start a server.

@@ -103,9 +103,7 @@ def _layers():
     group, kinds = "layers", WITH_EVERY_KIND.values()
     yield _plan(group, "every letter", "".join(LETTERS["encoder"]), "".join(LETTERS["decoder"]))
     yield _plan(group, "every kind", *kinds, precision="fp16")
-    yield _plan(group, "every kind", *kinds, precision="bf16")
     yield _plan(group, "every kind, `--frozen-dtype bf16`", *kinds, "--frozen-dtype bf16", precision="amp")
-    yield _plan(group, "--frozen-dtype bf16", "TFGC", "TC", "--frozen-dtype bf16")
     for estimator, precision in (("synthetic", "fp32"), ("identity", "bf16"), ("reinforce", "fp16")):
         yield _plan(group, f"backskip {estimator}", "LTF", "L", _backskip(estimator), updates=2, precision=precision)
     dropped = "--checkpoint-activations --encoder-layerdrop 0.1 --decoder-layerdrop 0.1"
@@ -116,7 +114,6 @@ MASKS = {
     "--mask-scope row --mask-kind signed --mask-pin 0.5": "fp32",
     "--mask-scope global --mask-scores value --mask-share none": "fp16",
     "--mask-coats 0.3,0.1 --mask-keep-schedule 1:0.7,4:0.5": "fp32",
-    "--mask-pin 0.5 --mask-scope global --mask-kind signed --mask-coats 0.3": "bf16",
     "--mask-random --mask-layernorm plain --mask-embeddings trained": "amp",
     "--mask-embeddings frozen --mask-init-weights paper_code --freeze encoder.att": "fp32",
     "--mask-embeddings 8": "fp16",
@@ -162,11 +159,9 @@ def _adapter(group, adapter, precision):
 
 
 _FAST_BY_DEFAULT = (
-    ("translation", "fp32"),
     ("translation", "bf16"),
     ("translation", "fp16, less memory"),
     ("masks", "fp16"),
-    ("language model", "fp16"),
     ("RoBERTa", "bf16"),
     ("masked RoBERTa", "fp32"),
 )
@@ -210,7 +205,9 @@ def _models():
 def _further():
     """The same kinds, masks and models in the other precisions, for the slow test."""
     group, kinds = "further", WITH_EVERY_KIND.values()
-    yield _plan(group, "every kind", *kinds, precision="amp")
+    for precision in ("amp", "bf16"):
+        yield _plan(group, "every kind", *kinds, precision=precision)
+    yield _plan(group, "--frozen-dtype bf16", "TFGC", "TC", "--frozen-dtype bf16")
     yield _plan(group, "--frozen-dtype bf16", "TFGC", "TC", "--frozen-dtype bf16", precision="bf16")
     yield _plan(group, "--frozen-dtype bf16", "TFGC", "TC", "--frozen-dtype bf16", precision="amp")
     for estimator in ("identity", "reinforce"):
@@ -222,6 +219,9 @@ def _further():
     for flags, precision in MASKS.items():
         if precision != "fp32":
             yield _case(group, flags, _masked(flags))
+    together = "--mask-pin 0.5 --mask-scope global --mask-kind signed --mask-coats 0.3"
+    for precision in ("fp32", "bf16"):
+        yield _case(group, together, _masked(together), precision=precision)
     for precision in list(PRECISIONS)[1:]:
         optimizer = "adam" if "memory" in precision else "sgd"
         yield _case(
