@@ -201,7 +201,7 @@ def read_arguments(arguments):
 def main(arguments=None):
     given = read_arguments(arguments)
     models.import_plugin(given.threads)
-    from fairseq_reservoir.options.generation_graph_options import ON_CPU, VARIABLE
+    from fairseq_reservoir.options.command_options import ON_CPU, VARIABLE
 
     recorder = {VARIABLE: ON_CPU} if given.device == "cpu" else {}
     with tempfile.TemporaryDirectory() as folder:

@@ -11,7 +11,7 @@ from typing import Any
 from fairseq import utils
 
 from ..errors import InputError
-from ..options.dictionary_options import DictionaryOptions
+from ..options.command_options import DictionaryOptions
 from ..options.fairseq_flags import DataFlags
 from ..options.for_fairseq.parser import add_flags
 from ..options.reading import read

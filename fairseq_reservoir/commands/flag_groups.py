@@ -7,11 +7,10 @@ import dataclasses
 import textwrap
 
 from ..errors import flag_of
-from ..options.dictionary_options import DictionaryOptions
+from ..options.command_options import DictionaryOptions, ThreadOptions
 from ..options.freeze_skip_options import FreezeSkipOptions
 from ..options.layer_options import ReservoirOptions, own_kinds
 from ..options.supermask_options import MaskOptions
-from ..options.thread_options import ThreadOptions
 from ..options.transformer_flags import TRANSFORMER
 from ..options.vector_options import RobertaVectorOptions, WordVectorOptions
 

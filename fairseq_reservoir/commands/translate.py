@@ -9,7 +9,7 @@ from typing import BinaryIO
 from ..errors import InputError
 from ..files import check_file
 from ..options import fairseq_rules
-from ..options.generation_graph_options import VARIABLE
+from ..options.command_options import VARIABLE
 from ..options.number_rules import check as check_rules
 from ..options.translation_defaults import BATCH_SIZE, BEAM, LENPEN, MAX_LEN_B, SPLIT_ABOVE
 from .standard_output import writing

@@ -7,8 +7,7 @@ import itertools
 import math
 
 from ..errors import InputError
-from ..options.freeze_skip_options import FreezeSkipOptions
-from ..options.freeze_skip_settings import Change, resolve
+from ..options.freeze_skip_options import Change, FreezeSkipOptions, resolve
 from ..plan import freeze_spec
 from ..random_tensors import philox
 

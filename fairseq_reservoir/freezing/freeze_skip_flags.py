@@ -7,8 +7,7 @@ import torch
 from ..errors import InputError, flag_of
 from ..masks.masked_weight import refuse_moving_masks
 from ..options.flags import check, check_texts, given as given_option
-from ..options.freeze_skip_options import FreezeSkipOptions
-from ..options.freeze_skip_settings import resolve
+from ..options.freeze_skip_options import FreezeSkipOptions, resolve
 from ..options.reading import read
 from ..plan import freeze_spec
 from .freeze_schedule import FreezeSchedule

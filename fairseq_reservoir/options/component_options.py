@@ -16,7 +16,7 @@ ADAPTERS = ("lora", "vera")
 
 @dataclass
 class ComponentOptions(FreezeCacheOptions):
-    """The flags that freeze components of our models and of fairseq's, and the seed of the random tensors."""
+    """The flags that freeze components, and the seed of the random tensors."""
 
     reservoir_seed: int = option(SEED, "seed of the frozen tensors. Default: --seed", "N")
     freeze: Optional[str] = option(
@@ -29,8 +29,8 @@ class ComponentOptions(FreezeCacheOptions):
     freeze_except: Optional[str] = option(
         None,
         "freeze all components except these, written as for --freeze. Together with --freeze: freeze the components of --freeze "
-        "except these. A component without encoder, decoder or layers may be missing in the model, as pos in a model with sinusoidal "
-        "positions. Example: ln,pos,emb,out",
+        "except these. The model need not have a component that is written without encoder, decoder or layers: sinusoidal positions have "
+        "no pos. Example: ln,pos,emb,out",
         "SPEC",
     )
     frozen_init: str = option(
@@ -46,14 +46,14 @@ class ComponentOptions(FreezeCacheOptions):
     )
     start_encoder_from: Optional[str] = option(
         None,
-        "initialise the encoder from the encoder of another translation model or RoBERTa, a checkpoint or an export. Shape and "
-        "dictionary must be the same. With --freeze encoder, the encoder keeps these trained values",
+        "initialise the encoder from that of another translation model or a RoBERTa. Give a checkpoint or an export with the same shape "
+        "and dictionary. With --freeze encoder, the encoder keeps these trained values",
         "CHECKPOINT",
     )
     start_decoder_from: Optional[str] = option(
         None,
-        "initialise the decoder from the decoder of another translation model or language model. From a language model, the attention "
-        "to the source is not loaded and has new initial values",
+        "initialise the decoder from that of another translation model or a language model. Give a checkpoint or an export with the same "
+        "shape and dictionary. A language model has no attention to the source, which then has new initial values",
         "CHECKPOINT",
     )
     frozen_adapter: Optional[str] = option(
@@ -73,13 +73,13 @@ class ComponentOptions(FreezeCacheOptions):
     )
     frozen_adapter_scale: bool = option(
         False,
-        "also train one factor, 1 at the start, for each frozen matrix with an adapter of --frozen-adapter",
+        "also train one factor for each frozen matrix with an adapter of --frozen-adapter. It is 1 at the start",
         needs=("frozen_adapter",),
     )
 
 
 def check_components(options: Namespace) -> None:
-    """Refuse invalid freeze specs, and values of the other flags that break their rules.
+    """Check the freeze specs and the values of the other flags.
 
     Raises:
         InputError: one line with the flag.

@@ -1,6 +1,6 @@
-"""The flags of fairseq that the plugin reads, by topic, for ``reading.read``.
+"""fairseq's flags that this package reads, grouped by topic, for ``reading.read``.
 
-No model, task, criterion or command has all of them. A flag that is missing has fairseq's default, or None.
+No model, task, criterion or command has all of them. A missing flag gets fairseq's default or None.
 """
 
 from dataclasses import dataclass
@@ -86,7 +86,7 @@ class CriterionFlags:
 
 @dataclass
 class OptimizerFlags:
-    """Flags of optimizers with a value in Python's syntax, and the groups of ``composite``."""
+    """Optimizer flags with a value in Python syntax, and the groups of the optimizer ``composite``."""
 
     adam_betas: Any = None
     adamax_betas: Any = None
@@ -134,10 +134,10 @@ class CheckpointFlags:
 
 
 def choice_of(group: Any) -> str | None:
-    """The chosen name in a group of a configuration, such as ``adam``; None without a choice or without the group."""
+    """Return the chosen name in a group of a configuration, such as ``adam``. Without the group or a choice, return None."""
     return getattr(group, "_name", None)
 
 
 def architecture_of(model: Any) -> str | None:
-    """The architecture in the configuration of a model, or None."""
+    """Return the architecture in the configuration of a model, or None."""
     return choice_of(model) or getattr(model, "arch", None)

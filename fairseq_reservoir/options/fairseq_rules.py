@@ -1,7 +1,7 @@
 """Rules for fairseq's numeric flags, one for each flag. A rule without bounds allows any finite number.
 
-A value that fairseq reads as "off" or "no limit" is allowed. A value is refused if fairseq would fail later with it, or if nothing
-would be trained or searched.
+Values that mean "off" or "no limit" to fairseq are allowed. A value is refused if fairseq would fail with it later, or if it would train or
+search nothing.
 """
 
 import math
@@ -189,7 +189,7 @@ def check(config: Any) -> None:
 
 
 def check_model(options: Any) -> None:
-    """Refuse sizes and shares that no model can have.
+    """Refuse sizes and shares that are impossible in a model.
 
     Args:
         options: only the options of the model.
@@ -201,8 +201,8 @@ def check_model(options: Any) -> None:
 
 
 def _check_limits(config: Any) -> None:
-    """Refuse a limit of batches that is 0 (no limit) if the other limit is not set."""
-    values = Options(config).of("dataset")[1]
+    """Refuse a batch limit of 0, which means no limit, if the other limit of batches is not set."""
+    values = Options(config).group("dataset")[1]
     for pair in _LIMITS:
         off = [name for name in pair if values.get(name) == 0]
         if off and not any((values.get(name) or 0) > 0 for name in pair):
@@ -213,7 +213,7 @@ def _check_limits(config: Any) -> None:
 
 
 def _groups_of_composite(config: Any) -> list[Mapping[str, Any]]:
-    """The optimizers of ``composite``, each as a configuration with its learning rate and its schedule."""
+    """Return the optimizers inside ``composite``, each as a configuration with its learning rate and its schedule."""
     optimizer = getattr(config, "optimizer", None)
     groups = read(OptimizerFlags, optimizer).groups if choice_of(optimizer) == "composite" else None
     return [

@@ -1,4 +1,4 @@
-"""The flag ``--fast`` of all our models."""
+"""The flags of all our models for faster training."""
 
 from dataclasses import dataclass
 
@@ -7,19 +7,19 @@ from .flags import Flags, option
 
 @dataclass
 class FastOptions(Flags):
-    """The flag of all our models that changes how they are trained. The models stay the same."""
+    """The flags of all our models for faster training. The trained models are the same except for rounding and random numbers."""
 
     fast: bool = option(
         False,
-        "train the same model with fewer passes: dropout uses a fast random number generator, on a CPU the loss is computed only for "
-        "tokens that are not padding, attention and Adam run in one kernel each. Losses differ by rounding, and with dropout also by "
-        "other random numbers. The log and fairseq-reservoir plan list the active parts. Checkpoints do not depend on the flag",
+        "train the same model faster. Dropout uses a fast random number generator. On a CPU, the loss skips padding. Attention and Adam "
+        "run in one kernel each. Losses differ by rounding, and with dropout also because other random numbers are drawn. The log and "
+        "fairseq-reservoir plan list the active parts. Checkpoints do not depend on the flag",
     )
     cuda_graphs: bool = option(
         False,
         "train on a GPU with CUDA graphs: batches are padded to a few shapes, and the forward and backward pass of each shape are recorded "
-        "once and then replayed without the host. Several times faster for small models. Works with and without --fast; without a GPU it "
-        "has no effect. The log says if a training cannot use it, and why. Checkpoints do not depend on the flag",
+        "once and then replayed without the host. Several times faster for small models. Works with and without --fast. No effect without "
+        "a GPU. If a training cannot use the flag, the log gives the reason. Checkpoints do not depend on the flag",
     )
     cuda_graph_buckets: int = option(
         40,

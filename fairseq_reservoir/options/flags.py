@@ -10,14 +10,14 @@ from .fairseq_flags import ModelFlags
 from .number_rules import Rule, errors as number_errors, refuse, shown
 from .reading import read
 
-# Default of a seed option: the value of --seed. hydra resolves this reference; on a command line, ``for_fairseq.namespaces`` does.
+# Default of a seed option: a reference to --seed. hydra resolves it; on a command line, ``for_fairseq.namespaces`` does.
 SEED = "${common.seed}"
 _RULES = "rules"
 
 
 @dataclass
 class Flags:
-    """Base class of dataclasses of flags. All dataclasses of fairseq start with the field ``_name``, a chosen name such as ``adam``."""
+    """Base class of dataclasses of flags. As in fairseq's dataclasses, ``_name`` is the name of a chosen component, such as ``adam``."""
 
     _name: Optional[str] = None
 
@@ -30,7 +30,7 @@ class FieldRules:
         bounds: ``above``, ``at_least``, ``below`` and ``at_most`` of a number, as in ``number_rules.Rule``.
         choices: allowed texts; empty if any text is allowed.
         needs: options of the same dataclass. At least one of them must be given, because the flag alone has no effect.
-        excludes: options of the same dataclass that cannot be combined with the flag: option -> reason. The reason ends the message.
+        excludes: options of the same dataclass that cannot be combined with the flag: option -> reason at the end of the message.
     """
 
     bounds: Mapping[str, Any]
@@ -52,11 +52,6 @@ def option(
     """Return a dataclass field that defines a flag. ``check`` applies the rules, which are explained in ``FieldRules``."""
     rules = FieldRules(bounds, choices, needs, excludes or {})
     return field(default=default, metadata={"help": help_text, "metavar": metavar, _RULES: rules})
-
-
-def choices_of(options: type) -> dict[str, tuple[str, ...]]:
-    """Map the name of each option with fixed choices to its allowed texts."""
-    return {one.name: one.metadata[_RULES].choices for one in fields(options) if _choices(one)}
 
 
 def check(config: Any, options: type) -> None:
@@ -81,10 +76,6 @@ def errors(config: Any, options: type) -> list[str]:
         if one.name in values
         for error in _errors_of(one, values, one.metadata[_RULES])
     ]
-
-
-def _choices(one):
-    return one.metadata[_RULES].choices if _RULES in one.metadata else ()
 
 
 def _errors_of(one, values, rules):
@@ -113,7 +104,7 @@ def given(name: str, value: Any) -> str:
 
 
 def check_texts(options, dataclass) -> None:
-    """Refuse empty texts, because they would count as missing flags, and texts with a reference ``${...}`` to another option.
+    """Refuse empty texts, which would count as missing flags, and texts with a reference ``${...}`` to another option.
 
     Raises:
         InputError: one line with the flag.
@@ -132,9 +123,9 @@ def check_texts(options, dataclass) -> None:
 
 
 def check_ranges(options) -> None:
-    """Refuse sizes, shares and depths of fairseq's model flags that no model can have.
+    """Refuse impossible sizes, shares and depths in fairseq's model flags.
 
-    fairseq's BASE layers are refused too, because layer plans do not support them and each process has different BASE layers.
+    fairseq's BASE layers are refused too, because layer plans do not support them and each rank has different BASE layers.
 
     Raises:
         InputError: one line with the flag.

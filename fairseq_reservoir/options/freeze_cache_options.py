@@ -1,4 +1,4 @@
-"""The flags for a frozen prefix, the frozen layers at the start of an encoder: cache its output, and switch off its dropout."""
+"""The flags for a frozen prefix, which is the frozen layers at the start of an encoder: cache its output, and disable its dropout."""
 
 from dataclasses import dataclass
 from typing import Optional
@@ -17,8 +17,8 @@ class FreezeCacheOptions(FastOptions):
 
     freeze_cache: Optional[str] = option(
         None,
-        "if the encoder is frozen and has no dropout from its input up to some layer, compute this layer's output once for "
-        "each batch and store it in memory for later epochs. Losses and weights stay the same to the last bit",
+        "if the first layers of the encoder and its embeddings are frozen and have no dropout, compute their output once for each batch "
+        "and store it in memory for later epochs. Losses and weights stay the same to the last bit",
         "memory",
     )
     freeze_cache_mib: int = option(
@@ -38,5 +38,5 @@ class FreezeCacheOptions(FastOptions):
     )
     frozen_prefix_no_dropout: bool = option(
         False,
-        "no dropout in the encoder from its input up to the end of its frozen layers, with or without --freeze-cache",
+        "no dropout in the embeddings and first layers of the encoder if they are frozen, with or without --freeze-cache",
     )

@@ -1,4 +1,4 @@
-"""Check the flags of a search: each number, and flags that depend on each other."""
+"""Check the flags of a search: each number, and combinations of flags."""
 
 from argparse import Namespace
 
@@ -8,18 +8,18 @@ from .fairseq_flags import SearchFlags
 from .number_rules import check as check_rules
 from .reading import read
 
-# Flags that choose a way to search. fairseq uses only one of them.
+# Flags that choose a search algorithm. If several are given, fairseq ignores all but one.
 _SEARCHES = ("sampling", "diverse_beam_groups", "match_source_len", "diversity_rate")
 
 
 def check(flags: Namespace) -> None:
-    """Refuse searches that fairseq cannot do.
+    """Refuse search options that fairseq cannot use.
 
     Args:
         flags: all flags of a command that searches, or only the options of generation.
 
     Raises:
-        InputError: one line with the flag, the value and what is allowed.
+        InputError: one line with the flag, the value and the allowed values.
     """
     check_rules(flags, fairseq_rules.GENERATION)
     search = read(SearchFlags, flags)
@@ -38,7 +38,7 @@ def _check_sampling(search: SearchFlags, prints: bool) -> None:
     if search.sampling:
         if prints and search.beam != search.nbest:
             raise InputError(
-                f"--sampling: prints all samples, so --nbest ({search.nbest}) must equal --beam ({search.beam})"
+                f"--sampling: fairseq prints all samples, so --nbest ({search.nbest}) must equal --beam ({search.beam})"
             )
         return
     for flag, value in (("--sampling-topk", search.sampling_topk), ("--sampling-topp", search.sampling_topp)):

@@ -25,7 +25,7 @@ class EncoderPlanOptions(Flags):
 
     reservoir_encoder: Optional[str] = option(
         None,
-        "layer plan of the encoder, one letter per layer, bottom first, as in LLFLFLL or 2LFLF2L. It sets the depth. Default: all L. "
+        "layer plan of the encoder, one letter per layer, bottom first. Examples: LLFLFLL, 2LFLF2L. It sets the depth. Default: all L. "
         f"{kinds.describe_letters('encoder')}",
         "PLAN",
     )
@@ -59,7 +59,7 @@ class FrozenLayerOptions(ComponentOptions):
     reservoir_placement: str = option(
         "alternate",
         "positions of the reservoirs of --reservoir-count. alternate: every second layer in the middle of the stack, as in the paper "
-        "(LLFLFLL for 7 layers with 2 reservoirs). bottom, middle, top: one block there. Default: alternate",
+        "(LLFLFLL for 7 layers with 2 reservoirs). bottom, middle, top: one block of reservoirs at this place. Default: alternate",
         "PLACE",
     )
     reservoir_norm: str = option(
@@ -76,12 +76,12 @@ class FrozenLayerOptions(ComponentOptions):
     reservoir_kernel_sizes: str = option(
         "3,7,15,31",
         f"odd kernel sizes, up to {LONGEST_KERNEL}, of {kinds.listed(kinds.letters_where(kernel_sizes=True))} layers. The n-th size is "
-        "for the n-th layer of the stack from the bottom. All higher layers have the last size. Default: 3,7,15,31",
+        "for the n-th layer of the stack from the bottom. Layers above have the last size. Default: 3,7,15,31",
         "SIZES",
     )
     frozen_dtype: str = option(
         "fp32",
-        "number type of the matrices of wholly frozen layers and of their products. bf16 halves the memory of these matrices, and is "
+        "number type for the matrices of wholly frozen layers, also in their products. bf16 halves the memory of these matrices, and is "
         "faster if the processor has bf16 instructions. With --bf16 the whole model has this type anyway. bf16 is refused with --fp16. "
         "Default: fp32",
         "TYPE",
@@ -89,13 +89,13 @@ class FrozenLayerOptions(ComponentOptions):
     )
     reservoir_fast_dropout: bool = option(
         False,
-        "on a CPU, draw dropout's random numbers from a fast generator with sixteen bits for each entry: the same distribution as "
-        "fairseq's dropout, but other numbers. Changes nothing on a GPU",
+        "on a CPU, dropout uses a fast random number generator with 16 bits per entry. The distribution is that of fairseq's dropout, but "
+        "the random numbers are different. No effect on a GPU",
     )
     backskip: Optional[str] = option(
         None,
-        "skip the backward pass through wholly frozen layers, and pass an estimated gradient to the layer below. synthetic: from a "
-        "regression on true gradients; reinforce: from the paper's value network and noise on the layer's input; identity: the "
+        "skip the backward pass through wholly frozen layers, and pass an estimated gradient to the layer below. synthetic: estimated by a "
+        "regression on true gradients; reinforce: estimated by the paper's value network, with noise on the layer's input; identity: the "
         "gradient of the layer's output, unchanged",
         "ESTIMATOR",
         choices=ESTIMATORS,
@@ -110,7 +110,7 @@ class FrozenLayerOptions(ComponentOptions):
     backskip_anneal: float = option(
         0.99,
         "after --backskip-warmup, the probability of a true gradient decreases: P in the first update, P^2 in the second, P^3 in the "
-        "third, and so on. 1 means always, 0 never. Default: 0.99",
+        "third, and so on. With 1, all gradients are true; with 0, none is. Default: 0.99",
         "P",
         at_least=0,
         at_most=1,
@@ -124,16 +124,16 @@ class ReservoirOptions(FrozenLayerOptions, DecoderPlanOptions, EncoderPlanOption
 
 
 def own_kinds() -> list[str]:
-    """One line for each kind of layer that a ``--user-dir`` has registered: letters, name and module."""
+    """Return one line for each kind of layer that a ``--user-dir`` has registered, with letters, name and module."""
     own = [kind for kind in kinds.all_kinds() if kind.registered_by]
     return [f"{'/'.join(kind.letters)}  {kind.name}, of {kind.registered_by}" for kind in own]
 
 
 def check_layer_options(options: Namespace) -> None:
-    """Refuse values that no layer of any plan can have.
+    """Check the options of layers that do not depend on the layer plan.
 
     Raises:
-        InputError: one line with the flag, the value and what is allowed.
+        InputError: one line with the flag, the value and the allowed values.
     """
     kernel_sizes(options.reservoir_kernel_sizes)
     check_ranges(options)
@@ -151,6 +151,6 @@ def kernel_sizes(text: str) -> tuple[int, ...]:
     usable = tuple(size for size in sizes if size is not None and size % 2 and size <= LONGEST_KERNEL)
     if len(usable) != len(sizes):
         raise InputError(
-            f"--reservoir-kernel-sizes {text!r}: must be odd numbers up to {LONGEST_KERNEL}, separated by commas, as in 3,7,15,31"
+            f"--reservoir-kernel-sizes {text!r}: must be odd numbers up to {LONGEST_KERNEL}, separated by commas, such as 3,7,15,31"
         )
     return usable

@@ -1,6 +1,7 @@
 """Rules for numeric flags: one ``Rule`` for each flag, and a check that returns an error for every value that breaks its rule."""
 
 import math
+import operator
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,11 +9,10 @@ from typing import Any
 
 from ..errors import InputError, flag_of
 
-# Most digits of a whole number. Numbers with more digits overflow in numpy and torch.
+# Largest number of digits in a whole number. Numbers with more digits overflow in numpy and torch.
 _DIGITS = 15
-# Most errors in one message. The message ends with the number of further errors.
+# Largest number of errors in one message. The message ends with the number of further errors.
 _NAMED = 3
-
 
 Bound = float | str | tuple[float | str, ...] | None
 
@@ -23,12 +23,12 @@ class Rule:
 
     Attributes:
         place: group and field in fairseq's configuration, such as ``optimization.clip_norm``.
-        above, at_least, below, at_most: bounds. A text is the place of another flag, and its value is the bound. The largest of
-            several bounds counts.
+        above, at_least, below, at_most: bounds. A bound is a number, or the place of another flag, which means the value of
+            this flag. In a tuple of bounds, only the largest applies.
         besides: other values that are allowed, with their meaning, such as ``{-1: "no limit"}``.
         only_with: choices of the group to which the rule applies, such as ``("inverse_sqrt",)``; empty for all choices.
         not_with: choices of the group to which the rule does not apply.
-        why: reason, which ends the message.
+        why: reason at the end of the message.
     """
 
     place: str
@@ -51,7 +51,7 @@ class Rule:
 
 
 def rows(group: str, names: str, **bounds: Any) -> tuple[Rule, ...]:
-    """The same rule for several fields of a group."""
+    """Make the same rule for several fields of a group."""
     return tuple(Rule(f"{group}.{name}", **bounds) for name in names.split())
 
 
@@ -59,22 +59,22 @@ class Options:
     """fairseq's options by group and name.
 
     Args:
-        config: the namespace of a command line, or a configuration with groups, or a mapping of groups.
+        config: the namespace of a command line, a configuration with groups, or a mapping of groups.
     """
 
     def __init__(self, config: Any) -> None:
         self._config = config
         self._groups: dict[str, tuple[Any, dict[str, Any]]] = {}
 
-    def of(self, group: str) -> tuple[Any, dict[str, Any]]:
-        """The chosen name of a group, such as ``adam``, or None; and the group's values by name."""
+    def group(self, group: str) -> tuple[Any, dict[str, Any]]:
+        """Return the chosen name of a group, such as ``adam`` or None, and the group's values by name."""
         if group not in self._groups:
             self._groups[group] = self._read(group)
         return self._groups[group]
 
     def value(self, place: str) -> Any:
         group, _, name = place.partition(".")
-        return self.of(group)[1].get(name)
+        return self.group(group)[1].get(name)
 
     def _read(self, group):
         config = self._config
@@ -115,68 +115,62 @@ def check(config: Any, rules: Iterable[Rule], called: Callable[[str], str] = fla
 
 
 def refuse(found: list[str]) -> None:
-    """Raise one error with the first three messages in ``found`` and the number of further ones. Do nothing if there are none."""
+    """Raise one error with the first three messages and the number of further messages. Without messages, do nothing."""
     if found:
         more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
         raise InputError("; ".join(found[:_NAMED]) + more)
 
 
 def errors(config: Any, rules: Iterable[Rule], called: Callable[[str], str] = flag_of) -> list[str]:
-    """Return a message for every value that breaks a rule, with flag and allowed range. There is at most one for each flag."""
+    """Return a message for every value that breaks a rule, with flag and allowed range: at most one message for each flag."""
     options = config if isinstance(config, Options) else Options(config)
     found: dict[str, str] = {}
     for rule in rules:
-        chosen, values = options.of(rule.group)
+        chosen, values = options.group(rule.group)
         if rule.name not in values or chosen in rule.not_with or (rule.only_with and chosen not in rule.only_with):
             continue
-        value = values[rule.name]
-        for number in value if isinstance(value, Iterable) and not isinstance(value, (str, Mapping)) else [value]:
-            if _is_number(number) and not _keeps(number, rule, options):
+        for number in _numbers(values[rule.name]):
+            if not _is_allowed(number, rule, options):
                 flag = called(rule.name)
                 found.setdefault(flag, f"{flag} {shown(number)}: {allowed(rule, chosen, options, number, called)}")
     return list(found.values())
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _numbers(value: Any) -> list[float]:
+    """Return the numbers in a value, which may be one number or several."""
+    several = value if isinstance(value, Iterable) and not isinstance(value, (str, Mapping)) else [value]
+    return [one for one in several if isinstance(one, (int, float)) and not isinstance(one, bool)]
 
 
-def _keeps(number: float, rule: Rule, options: Options) -> bool:
+def _is_allowed(number: float, rule: Rule, options: Options) -> bool:
     if number in rule.besides:
         return True
     if not math.isfinite(number) or _has_too_many_digits(number, rule):
         return False
-    above, at_least, below, at_most = (
-        _bound(bound, options) for bound in (rule.above, rule.at_least, rule.below, rule.at_most)
+    comparisons = (
+        (operator.gt, rule.above),
+        (operator.ge, rule.at_least),
+        (operator.lt, rule.below),
+        (operator.le, rule.at_most),
     )
-    return (
-        (above is None or number > above)
-        and (at_least is None or number >= at_least)
-        and (below is None or number < below)
-        and (at_most is None or number <= at_most)
-    )
+    return all(holds(number, found[0]) for holds, bound in comparisons if (found := _limit(bound, options)))
 
 
 def _has_too_many_digits(number, rule):
     return isinstance(number, int) and not isinstance(rule.at_most, (int, float)) and abs(number) >= 10**_DIGITS
 
 
-def _bound(bound: Bound, options: Options) -> float | None:
-    """Return a bound as a number. If the bound is a flag with several numbers, return the largest; if it has none, None."""
-    bound = _largest(bound, options)
+def _limit(bound: Bound, options: Options) -> tuple[float, str] | None:
+    """Return a bound as (number, name of the flag with this value or ""). Return None if there is no bound.
+
+    If a flag has several numbers, the largest is the bound.
+    """
+    if isinstance(bound, tuple):
+        return max(filter(None, (_limit(one, options) for one in bound)), key=operator.itemgetter(0), default=None)
     if not isinstance(bound, str):
-        return bound
-    value = options.value(bound)
-    numbers = value if isinstance(value, Iterable) and not isinstance(value, (str, Mapping)) else [value]
-    return max(filter(_is_number, numbers), default=None)
-
-
-def _largest(bound: Bound, options: Options) -> float | str | None:
-    """Return the largest of several bounds."""
-    if not isinstance(bound, tuple):
-        return bound
-    values = {one: value for one in bound if (value := _bound(one, options)) is not None}
-    return max(values, key=values.__getitem__, default=None)
+        return None if bound is None else (bound, "")
+    numbers = _numbers(options.value(bound))
+    return (max(numbers), bound.partition(".")[2]) if numbers else None
 
 
 def shown(number: float) -> str:
@@ -185,16 +179,15 @@ def shown(number: float) -> str:
 
 
 def allowed(rule: Rule, chosen: Any, options: Options, number: float, called: Callable[[str], str] = flag_of) -> str:
-    """The part of a message that states the allowed values of a flag."""
+    """Return the part of a message with the allowed values of a flag."""
 
     def text(bound):
-        bound = _largest(bound, options)
-        value = _bound(bound, options)
-        if value is None:
+        found = _limit(bound, options)
+        if not found:
             return None
-        return f"{called(bound.partition('.')[2])}, {shown(value)}" if isinstance(bound, str) else shown(value)
+        return f"{called(found[1])}, {shown(found[0])}" if found[1] else shown(found[0])
 
-    if _is_number(number) and math.isfinite(number) and _has_too_many_digits(number, rule):
+    if _has_too_many_digits(number, rule):
         return f"must have at most {_DIGITS} digits"
     limits = _in_words(*map(text, (rule.above, rule.at_least, rule.below, rule.at_most)))
     others = "".join(f", or {shown(value)} for {meaning}" for value, meaning in rule.besides.items())

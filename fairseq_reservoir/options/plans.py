@@ -1,10 +1,9 @@
-"""Resolve the layer plans of a model's flags to ``Plans``, once, and check them.
+"""Resolve the layer plans of a model's options to ``Plans`` once, and check them.
 
-The architecture function of a command line resolves the plans, writes them and their depths into the options, and checks them before
-any data is read. fairseq converts the options to text and copies them several times before it builds the model. Therefore the options
-cannot contain a ``Plans`` object. Instead, ``resolve`` stores the ``Plans`` under the values of the completed flags, and the model is
-built from this object. For options from hydra or from a checkpoint, and for options changed by ``--model-overrides``, the plans are
-resolved when the model is built.
+On a command line, the architecture function resolves and checks the plans before any data is read. It writes the expanded plans and their
+depths into the options. fairseq then converts the options to text and copies them several times, so they cannot contain a ``Plans``
+object. Instead, ``resolve`` stores the ``Plans`` under the completed options, and the model is built from the stored object. For options
+from hydra, from a checkpoint or from ``--model-overrides``, the plans are resolved when the model is built.
 """
 
 from argparse import Namespace
@@ -13,20 +12,23 @@ from typing import Any
 
 from ..errors import InputError, flag_of
 from ..plan import kinds, layer_plan
-from ..plan.layer_plan import Plans, layers_kept, slots
+from ..plan.layer_plan import Plans, slots
 from .fairseq_flags import ModelFlags
 from .flags import given
 from .layer_options import FrozenLayerOptions, check_layer_options
 from .reading import read
 
-# Flags that add trained factors to the layers of fairseq's language models.
-_GAINS = ("scale_attn", "scale_fc", "scale_heads", "scale_resids")
-_TYPE, _PLACEMENT = FrozenLayerOptions.reservoir_type, FrozenLayerOptions.reservoir_placement
+# fairseq's flags that only fairseq's own layers support: quantization noise, and trained factors of language models.
+_FLAGS_OF_FAIRSEQS_LAYER = ("quant_noise_pq", "scale_attn", "scale_fc", "scale_heads", "scale_resids")
+# Stack -> the option with the number of its reservoirs.
+_COUNTS = {"encoder": "reservoir_count", "decoder": "reservoir_decoder_count"}
+# Options that only have an effect together with a count, with their defaults.
+_OF_COUNTS = {name: getattr(FrozenLayerOptions, name) for name in ("reservoir_type", "reservoir_placement")}
 
 
 @dataclass(frozen=True)
 class PlanFlags:
-    """The flags that decide the layers of a model; None for a flag that is not given or that the model does not have."""
+    """The flags that determine the layers of a model. A flag is None if it is not given or the model does not have it."""
 
     reservoir_encoder: str | None = None
     reservoir_decoder: str | None = None
@@ -45,52 +47,28 @@ class PlanFlags:
             if isinstance(value, list):  # a value in --model-overrides may be a list
                 object.__setattr__(self, name, ",".join(map(str, value)))
 
-    def stack(self, name: str) -> "_Stack":
-        """The flags of ``encoder`` or ``decoder``."""
-        if name == "encoder":
-            return _Stack(
-                name, self.reservoir_encoder, "--reservoir-count", self.reservoir_count, self.encoder_layers,
-                self.encoder_layers_to_keep,
-            )  # fmt: skip
-        return _Stack(
-            name, self.reservoir_decoder, "--reservoir-decoder-count", self.reservoir_decoder_count, self.decoder_layers,
-            self.decoder_layers_to_keep,
-        )  # fmt: skip
 
-
-@dataclass(frozen=True)
-class _Stack:
-    """The flags of one stack."""
-
-    name: str
-    plan: str | None
-    count_flag: str
-    count: int | None
-    layers: int | None
-    to_keep: str | None
-
-
-# Resolved plans. A key has the completed flags and the names of the model's stacks.
+# Resolved plans. A key contains the completed flags and the names of the model's stacks.
 _resolved: dict[tuple[PlanFlags, tuple[str, ...]], Plans] = {}
 
 
 def plans_of(options: Namespace, depths: dict[str, int]) -> Plans:
-    """The checked plans of a model's complete options; see ``resolve`` and ``check``."""
+    """Return the plans of a model's complete options, after ``check``."""
     plans = resolve(options, depths)
     check(options, plans)
     return plans
 
 
 def resolve(options: Any, depths: dict[str, int]) -> Plans:
-    """Return the plans of a model. Write the expanded plans and their depths into its options, and remove counts from them.
+    """Return the plans of a model. Replace counts in its options by the expanded plans and their depths.
 
     Args:
-        options: the options that are set so far, before the defaults of the architecture are filled in.
-        depths: the architecture's default depth of each stack, for a stack with neither a plan nor an explicit depth.
+        options: the given options, before the defaults of the architecture are filled in.
+        depths: default depth of each stack, for a stack without a plan and without a given depth.
 
     Raises:
-        InputError: a plan is invalid, differs from an explicit depth, or is given together with a count; a depth is below 1; a
-            count does not fit; a type or placement is given without a count; or layers to keep do not exist.
+        InputError: a plan is invalid, contradicts a given depth, or is given together with a count; a depth is below 1; a count
+            does not fit; a type or placement is given without a count; or a layer to keep does not exist.
     """
     flags, stacks = read(PlanFlags, options), tuple(depths)
     if (flags, stacks) in _resolved:
@@ -105,41 +83,58 @@ def resolve(options: Any, depths: dict[str, int]) -> Plans:
 
 
 def _resolve(flags: PlanFlags, depths: dict[str, int]) -> Plans:
-    stacks = {name: flags.stack(name) for name in depths}
-    counts = {stack.count_flag: stack.count for stack in stacks.values()}
-    for name, value, default in (
-        ("reservoir_type", flags.reservoir_type, _TYPE),
-        ("reservoir_placement", flags.reservoir_placement, _PLACEMENT),
-    ):
-        if value not in (None, default) and all(count is None for count in counts.values()):
-            raise InputError(f"{flag_of(name)} {value}: has no effect without {next(iter(counts))}")
-    how = [
-        default if value is None else value
-        for value, default in ((flags.reservoir_type, _TYPE), (flags.reservoir_placement, _PLACEMENT))
-    ]
-    unpruned = {name: slots(_letters(stack, depths[name], *how)) for name, stack in stacks.items()}
-    return Plans({name: _kept(stacks[name], plan) for name, plan in unpruned.items()}, unpruned)
+    values = vars(flags)
+    if all(values[_COUNTS[stack]] is None for stack in depths):
+        for name, default in _OF_COUNTS.items():
+            if values[name] not in (None, default):
+                count = flag_of(_COUNTS[next(iter(depths))])
+                raise InputError(f"{flag_of(name)} {values[name]}: has no effect without {count}")
+    letters = {stack: _letters(stack, depth, values) for stack, depth in depths.items()}
+    built = {
+        stack: slots(plan, values[f"{stack}_layers_to_keep"], f"--{stack}-layers-to-keep")
+        for stack, plan in letters.items()
+    }
+    return Plans(built, {stack: slots(plan) for stack, plan in letters.items()})
+
+
+def _letters(stack: str, depth: int, values: dict[str, Any]) -> str:
+    """Return the plan of a stack, one letter per layer, from the values of ``PlanFlags``."""
+    flag, plan, layers = f"--reservoir-{stack}", values[f"reservoir_{stack}"], values[f"{stack}_layers"]
+    count_flag, count = flag_of(_COUNTS[stack]), values[_COUNTS[stack]]
+    if plan is not None and count is not None:
+        raise InputError(f"{flag} {plan!r} and {count_flag} {count}: give the plan or the count, not both")
+    if plan is not None:
+        plan = layer_plan.expand(plan, flag, stack)
+        if layers not in (None, len(plan)):
+            raise InputError(
+                f"--{stack}-layers {layers}: {flag} {plan} has {len(plan)} layers; remove --{stack}-layers, because the plan sets the depth"
+            )
+        return plan
+    if layers is not None and not 1 <= layers <= layer_plan.MOST_LAYERS:
+        raise InputError(f"--{stack}-layers {layers}: must be at least 1 and at most {layer_plan.MOST_LAYERS}")
+    reservoir_type, placement = (
+        default if values[name] is None else values[name] for name, default in _OF_COUNTS.items()
+    )
+    plan = layer_plan.plan_by_count(layers or depth, count or 0, reservoir_type, placement, count_flag)
+    if count is None:
+        return plan
+    return layer_plan.expand(plan, f"{count_flag} {count} of --reservoir-type {reservoir_type}, that is", stack)
 
 
 def _completed(flags: PlanFlags, plans: Plans) -> PlanFlags:
     """Add the expanded plans and their depths to the flags. Reset count, type and placement, because the plans contain them."""
-    found: dict[str, Any] = {"reservoir_type": _TYPE, "reservoir_placement": _PLACEMENT}
-    for name, plan in plans.unpruned.items():
-        found |= {f"reservoir_{name}": "".join(slot.letter for slot in plan), f"{name}_layers": len(plan)}
-    counts = ("reservoir_count", "reservoir_decoder_count")
-    return replace(flags, **found, **dict.fromkeys(counts))
+    found: dict[str, Any] = dict(_OF_COUNTS)
+    for stack, plan in plans.unpruned.items():
+        found |= {f"reservoir_{stack}": "".join(slot.letter for slot in plan), f"{stack}_layers": len(plan)}
+    return replace(flags, **found, **dict.fromkeys(_COUNTS.values()))
 
 
 def check(options: Namespace, plans: Plans) -> None:
-    """Refuse errors that can be found without building anything.
-
-    Args:
-        options: the complete options of a model.
-        plans: the plans of these options.
+    """Check a model's complete options and plans before anything is built.
 
     Raises:
-        InputError: see ``check_layer_options``; or a width or number of heads that a layer of the plans cannot have, or a
-            decoder in which no layer attends to the source.
+        InputError: see ``check_layer_options``; or a layer of the plans cannot have the given width or number of heads; or no
+            layer of the decoder attends to the source.
     """
     check_layer_options(options)
     flags = read(ModelFlags, options)
@@ -163,13 +158,12 @@ def check(options: Namespace, plans: Plans) -> None:
 def _check_flags_of_fairseqs_layer(flags, plans):
     """Refuse flags that change only fairseq's own layers if the plan has other trained layers.
 
-    Otherwise the two sorts of trained layers would differ in two respects: in their kind and in the effect of the flag.
+    Otherwise the trained layers would differ in two respects: in their kind and in the effect of the flag.
     """
     slots = [slot for plan in plans.unpruned.values() for slot in plan]
     letters = sorted({slot.letter for slot in slots if not (slot.kind.fairseqs or slot.frozen)})
-    for name in ("quant_noise_pq", *_GAINS):
-        value = vars(flags)[name]
-        if value and letters:
+    for name in _FLAGS_OF_FAIRSEQS_LAYER if letters else ():
+        if value := vars(flags)[name]:
             raise InputError(
                 f"{given(name, value)}: not supported in {kinds.listed(letters, 'or')} layers; remove the flag"
             )
@@ -192,32 +186,3 @@ def _check_attention_to_source(plan, flags, plans):
             f"{attending}"
         )
     raise InputError(f"{plan}: no layer attends to the source; use at least one of {attending}")
-
-
-def _letters(stack: _Stack, depth: int, reservoir_type: str, placement: str) -> str:
-    """The plan of a stack, one letter per layer."""
-    flag, plan, count, layers = f"--reservoir-{stack.name}", stack.plan, stack.count, stack.layers
-    if plan is not None and count is not None:
-        raise InputError(f"{flag} {plan!r} and {stack.count_flag} {count}: give the plan or the count, not both")
-    if plan is not None:
-        plan = layer_plan.expand(plan, flag, stack.name)
-        if layers not in (None, len(plan)):
-            raise InputError(
-                f"--{stack.name}-layers {layers}: {flag} {plan} has {len(plan)} layers; remove --{stack.name}-layers, because the plan "
-                "sets the depth"
-            )
-        return plan
-    if layers is not None and not 1 <= layers <= layer_plan.MOST_LAYERS:
-        raise InputError(f"--{stack.name}-layers {layers}: must be at least 1 and at most {layer_plan.MOST_LAYERS}")
-    plan = layer_plan.plan_by_count(layers or depth, count or 0, reservoir_type, placement, stack.count_flag)
-    if count is None:
-        return plan
-    return layer_plan.expand(
-        plan, f"{stack.count_flag} {count} of --reservoir-type {reservoir_type}, that is", stack.name
-    )
-
-
-def _kept(stack: _Stack, plan: tuple[layer_plan.Slot, ...]) -> tuple[layer_plan.Slot, ...]:
-    """The slots that are built: all, or the slots in ``--encoder-layers-to-keep`` or ``--decoder-layers-to-keep``."""
-    flag = f"--{stack.name}-layers-to-keep"
-    return tuple(plan[i] for i in layers_kept(stack.to_keep, len(plan), flag)) if stack.to_keep else plan

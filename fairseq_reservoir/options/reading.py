@@ -7,10 +7,10 @@ Options = TypeVar("Options")
 
 
 def read(options: type[Options], config: Any) -> Options:
-    """Create the dataclass from the values of a configuration. An option without a value gets its default.
+    """Create the dataclass from the values of a configuration. A missing option gets its default.
 
     Args:
-        options: a dataclass with a default for every field. No other place stores these defaults.
+        options: a dataclass with a default for every field. The defaults are stored only there.
         config: a namespace, a configuration, or None, which has no values.
     """
     names = [(one.name, one.default) for one in fields(options) if not one.name.startswith("_")]  # type: ignore[arg-type]

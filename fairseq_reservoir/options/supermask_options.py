@@ -11,14 +11,14 @@ from .fast_options import FastOptions
 from .flags import SEED, check, check_ranges, option
 from .reading import read
 
-# With a smaller share, every matrix would still keep one weight, and the scale of this weight would overflow.
+# Every matrix keeps at least one weight. With a smaller share, the scale of this weight would overflow.
 SMALLEST_SHARE = 1e-9
 # Names from the tables of masks.masked_weight and masks.levels. A test compares them.
 WEIGHT_INITIALISERS = ("kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "signed_constant")
 WEIGHT_INITS = (*WEIGHT_INITIALISERS, "signed_fairseq", "paper_code")
 MOST_LEVELS = 16
 LEVELS = ("sign", "ternary", *map(str, range(3, MOST_LEVELS + 1)))
-# Reasons to refuse flags of masks and of random weights together with --mask-trained-weights, and flags of scores with --mask-random.
+# Why --mask-trained-weights excludes flags of masks and random weights, and why --mask-random excludes flags of scores.
 _NOT_TRAINED = {"mask_trained_weights": "which has neither masks nor random weights; remove one of them"}
 _NOT_RANDOM = {"mask_random": "because random masks are not trained; remove one of them"}
 
@@ -29,7 +29,7 @@ class MaskOptions(FastOptions):
 
     mask_keep_ratio: float = option(
         0.5,
-        "share of the random weights that a mask keeps, in (0, 1]. Default: 0.5",
+        "share of the random weights that a mask keeps, greater than 0 and at most 1. Default: 0.5",
         "RATIO",
         above=0,
         at_most=1,
@@ -38,10 +38,10 @@ class MaskOptions(FastOptions):
     mask_init_weights: str = option(
         "signed_fairseq",
         "distribution of the random weights: kaiming_uniform (as in the paper), kaiming_normal, xavier_uniform, xavier_normal, "
-        "signed_constant (plus or minus Kaiming's standard deviation), signed_fairseq (plus or minus the size of the values with which "
-        "fairseq initialises this matrix; it is smaller in attention, and training is much faster), or paper_code (as in the paper's "
-        "code: Xavier in attention, Kaiming uniform elsewhere, in a RoBERTa N(0, 0.02^2) everywhere). All except paper_code are scaled "
-        "by sqrt(1 / kept share). Default: signed_fairseq",
+        "signed_constant (plus or minus Kaiming's standard deviation), signed_fairseq (plus or minus the standard deviation of fairseq's "
+        "initial values for this matrix, which is smaller in attention; training is much faster), or paper_code (as in the paper's code: "
+        "Xavier in attention, Kaiming uniform elsewhere, and N(0, 0.02^2) everywhere in a RoBERTa). All except paper_code are scaled by "
+        "sqrt(1 / kept share). Default: signed_fairseq",
         "INIT",
         choices=WEIGHT_INITS,
         excludes=_NOT_TRAINED,
@@ -70,8 +70,8 @@ class MaskOptions(FastOptions):
     )
     mask_coats: Optional[str] = option(
         None,
-        "further, smaller kept shares in descending order, as in 0.3,0.1. Each share has its own mask, called a coat. The masks of all "
-        "shares are added, so weights with high scores count two or three times (multicoated masks)",
+        "additional shares of weights to keep, each smaller than the one before, for example 0.3,0.1. Each share has its own mask, called "
+        "a coat. The masks of all shares are added, so that weights with high scores count two or three times (multicoated masks)",
         "RATIOS",
         excludes=_NOT_TRAINED,
     )
@@ -91,14 +91,14 @@ class MaskOptions(FastOptions):
     )
     mask_pin: float = option(
         0.0,
-        "share of each mask's entries, in [0, 1), that are fixed at random from the start and have no scores. Default: 0",
+        "share of each mask's entries that are fixed at random from the start and have no scores; at least 0 and below 1. Default: 0",
         "SHARE",
         excludes=_NOT_TRAINED | _NOT_RANDOM,
     )
     mask_row_gain: bool = option(
         False,
-        "also train one factor, 1 at the start, for each row of every masked matrix. Results improve, and an export is larger by four "
-        "bytes for each row, or two with its --dtype fp16",
+        "also train one factor for each row of every masked matrix. It is 1 at the start. Results improve. An export is larger by four "
+        "bytes for each row, or by two bytes with export --dtype fp16",
         excludes=_NOT_TRAINED,
     )
     mask_random: bool = option(False, "control experiment: random masks that are never trained", excludes=_NOT_TRAINED)
@@ -111,23 +111,23 @@ class MaskOptions(FastOptions):
     )
     mask_trained_weights: Optional[str] = option(
         None,
-        "control experiment without masks: trained matrices that are rounded in every use, to as few bits as masks have. sign: 1 bit, "
-        "plus or minus one scale for each row; ternary: -1, 0 or 1 times a scale, as in BitNet b1.58; or a number of levels from 3 to "
-        "16, with a scale for each row. With --mask-share layer, all layers of a stack share one layer's matrices; with none, each layer "
-        "has its own. The initial values are fairseq's",
+        "control experiment without masks: train the matrices, and round them to a few bits whenever they are used. sign: 1 bit, plus or "
+        "minus one scale for each row; ternary: -1, 0 or 1 times a scale, as in BitNet b1.58; or a number of levels from 3 to 16, with a "
+        "scale for each row. With --mask-share layer, all layers of a stack share one layer's matrices; with none, each layer has its own. "
+        "The initial values have the standard deviation of fairseq's",
         "LEVELS",
     )
     mask_embeddings: str = option(
         "masked",
-        "token embeddings and output projection: masked (random values with masks), frozen (random values without masks), trained, or a "
-        "value of --mask-trained-weights (sign, ternary, 3 to 16), which means trained and rounded in the same way. Together with "
-        "--mask-trained-weights, masked means rounded like the layers. Default: masked",
+        "token embeddings and output projection: masked (random values with masks), frozen (random values without masks), trained, or "
+        "trained and rounded to a value of --mask-trained-weights (sign, ternary, 3 to 16). Together with --mask-trained-weights, masked "
+        "means rounded like the layers. Default: masked",
         "HOW",
         choices=("masked", "frozen", "trained", *LEVELS),
     )
     embed_min_coverage: float = option(
         0.5,
-        "refuse an --encoder-embed-path or --decoder-embed-path with vectors for less than this share of the dictionary's words. "
+        "smallest share of the dictionary's words for which the file of --encoder-embed-path or --decoder-embed-path must have vectors. "
         "Default: 0.5",
         "SHARE",
         at_least=0,
@@ -136,7 +136,7 @@ class MaskOptions(FastOptions):
     mask_seed: int = option(SEED, "seed of random weights, initial scores and random masks. Default: --seed", "N")
     freeze: Optional[str] = option(
         None,
-        "further components to freeze at their initial values, as in att,encoder.ffn. The masks of frozen components are not trained",
+        "components to freeze at their initial values, for example att,encoder.ffn. The masks of frozen components are not trained",
         "SPEC",
     )
     regenerate_weights: bool = option(
@@ -149,15 +149,15 @@ class MaskOptions(FastOptions):
 
 
 def check_mask_options(options: Namespace) -> None:
-    """Refuse values of flags that no mask can have.
+    """Raise an error if a flag has a value that is invalid for masks.
 
     Raises:
-        InputError: one line with flag, value and what is allowed.
+        InputError: one line with the flag, the value and the allowed values.
     """
     check(options, MaskOptions)
     if options.mask_keep_ratio < SMALLEST_SHARE:
         raise InputError(
-            f"--mask-keep-ratio {options.mask_keep_ratio}: must be at least {SMALLEST_SHARE}, one weight of a billion"
+            f"--mask-keep-ratio {options.mask_keep_ratio}: must be at least {SMALLEST_SHARE}, one weight in a billion"
         )
     if options.mask_trained_weights not in (None, *LEVELS):
         raise InputError(
@@ -186,17 +186,17 @@ def whole_embeddings(options: Namespace) -> bool:
 
 
 def embedding_levels(options: Namespace) -> str | None:
-    """Levels to which trained token embeddings and output projection are rounded, or None if they are not rounded."""
+    """Return the levels to which trained token embeddings and output projection are rounded. Return None if they are not rounded."""
     if options.mask_embeddings in LEVELS:
         return options.mask_embeddings
     return None if whole_embeddings(options) else options.mask_trained_weights
 
 
 def mask_choices(options: Namespace | MaskOptions) -> dict[str, Any]:
-    """Convert the flags to arguments of ``MaskChoices``.
+    """Convert the flags to the arguments of ``MaskChoices``.
 
     Raises:
-        InputError: a value is not allowed; the message names its flag.
+        InputError: a value is not allowed; the message names the flag.
     """
     choices: dict[str, Any] = {
         "keep_ratio": options.mask_keep_ratio,
@@ -217,7 +217,7 @@ def mask_choices(options: Namespace | MaskOptions) -> dict[str, Any]:
     return choices
 
 
-# The fields of ``MaskChoices`` to check for each flag. The error message names this flag.
+# Flag that an error message names -> fields of ``MaskChoices`` that are checked for this flag.
 _FIELDS_OF_FLAGS = {
     "mask_coats": ("coats",),
     "mask_keep_schedule": ("keep_schedule",),
@@ -231,7 +231,7 @@ def _numbers(name, text):
         return tuple(float(number) for number in text.split(",")) if text else ()
     except ValueError:
         raise InputError(
-            f"{flag_of(name)} {text!r}: must be shares in (0, 1], separated by commas, as in 0.3,0.1"
+            f"{flag_of(name)} {text!r}: must be shares greater than 0 and at most 1, separated by commas, such as 0.3,0.1"
         ) from None
 
 
@@ -244,5 +244,5 @@ def _points(name, text):
         return points
     except ValueError:
         raise InputError(
-            f"{flag_of(name)} {text!r}: must be UPDATE:SHARE items, separated by commas, as in 1000:0.7,4000:0.5"
+            f"{flag_of(name)} {text!r}: must be UPDATE:SHARE items, separated by commas, such as 1000:0.7,4000:0.5"
         ) from None

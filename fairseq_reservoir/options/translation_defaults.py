@@ -1,4 +1,4 @@
-"""Defaults of translating text, on the command line and from Python."""
+"""Default options for translation, on the command line and in Python."""
 
 BEAM = 5
 BATCH_SIZE = 128  # lines, or parts of lines

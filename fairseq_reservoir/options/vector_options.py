@@ -21,8 +21,8 @@ class RobertaVectorOptions(Flags):
 
     mask_embeddings_from: Optional[str] = option(
         None,
-        "start from the token and position embeddings of this RoBERTa checkpoint, fairseq's or ours. Width and dictionary must be "
-        "the same. The file is read only when training starts",
+        "start from the token and position embeddings of this RoBERTa checkpoint, of fairseq or of this package. Width and dictionary must "
+        "be the same. The file is read only when training starts",
         "CHECKPOINT",
     )
     encoder_embed_path: Optional[str] = option(None, _WORD_VECTORS, "FILE")

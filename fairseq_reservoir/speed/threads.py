@@ -10,9 +10,9 @@ import os
 import torch
 
 from ..errors import InputError, whole_number
+from ..options.command_options import ThreadOptions
 from ..options.for_fairseq.parser import add_flags
 from ..options.reading import read
-from ..options.thread_options import ThreadOptions
 
 # An environment variable with the meaning of the flag, for fairseq-hydra-train and for the processes that a training starts.
 THREADS = "FAIRSEQ_RESERVOIR_THREADS"

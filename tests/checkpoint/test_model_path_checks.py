@@ -89,7 +89,7 @@ def test_sharded_and_remote_models_are_left_to_fairseq(monkeypatch, path):
         ("generate", "--beam=0", "--beam 0: must be from 1 to 10000"),
         ("generate", "--nbest=0", "--nbest 0: must be at least 1"),
         ("interactive", "--lenpen=nan", "--lenpen nan: must be from -10 to 10"),
-        ("generate", "--sampling", "--sampling: prints all samples, so --nbest (1) must equal --beam (5)"),
+        ("generate", "--sampling", "--sampling: fairseq prints all samples, so --nbest (1) must equal --beam (5)"),
         ("interactive", "--input=nofile", "--input nofile: no such file"),
         ("interactive", "--batch-size=3 --buffer-size=2", "--batch-size 3: must be at most --buffer-size, 2"),
         ("generate", "--model-overrides=3", "--model-overrides '3': must be a Python dictionary"),

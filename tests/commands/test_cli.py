@@ -16,7 +16,6 @@ from fairseq_reservoir import cli
 from fairseq_reservoir.layers.backskip.backward_skip import ESTIMATORS
 from fairseq_reservoir.layers.frozen_dtype import DTYPES
 from fairseq_reservoir.options.component_options import ADAPTERS
-from fairseq_reservoir.options.flags import choices_of
 from fairseq_reservoir.options.layer_options import NORMS, ReservoirOptions
 from fairseq_reservoir.options.supermask_options import MaskOptions
 from fairseq_reservoir.options.vector_options import WordVectorOptions
@@ -24,6 +23,7 @@ from fairseq_reservoir.plan.freeze_spec import COMPONENTS, FROZEN_INITS
 from fairseq_reservoir.plan.kinds import letters_where, reservoir_types
 from fairseq_reservoir.plan.layer_plan import PLACEMENTS
 from tests.support import programs
+from tests.support.choices import choices_of
 
 
 def plan_lines(capsys, *arguments):

@@ -12,7 +12,7 @@ from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import load_translator
 from fairseq_reservoir.commands import translate as command
 from fairseq_reservoir.commands.translate import read_lines
-from fairseq_reservoir.options.generation_graph_options import ON_CPU, VARIABLE
+from fairseq_reservoir.options.command_options import ON_CPU, VARIABLE
 
 SHORT = ["--max-len-b", "20"]
 

@@ -8,8 +8,8 @@ import pytest
 from fairseq_reservoir import cli
 from fairseq_reservoir.fairseq_repairs.papers_flags import _ARCHITECTURES, _FLAGS, answer_for_architecture, answers
 from fairseq_reservoir.models.supermask.transformer import PRESETS
-from fairseq_reservoir.options.flags import choices_of
 from fairseq_reservoir.options.supermask_options import MaskOptions
+from tests.support.choices import choices_of
 from tests.support.commands import error_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "coming-from-the-papers.md").read_text()

@@ -234,7 +234,7 @@ ADAPTIVE = {"adaptive_input": True, "adaptive_input_cutoff": "9"}
         (
             "reservoir_transformer_lm",
             {**ADAPTIVE, "share_decoder_input_output_embed": True},
-            "--adaptive-input: has several tables, so an output",
+            "--adaptive-input: has several tables, but the output",
         ),
         ("reservoir_transformer_lm", {**ADAPTIVE, "adaptive_input_cutoff": "9,5"}, "--adaptive-input-cutoff 9,5: must be ascending whole"),
         ("reservoir_transformer_lm", {**ADAPTIVE, "decoder_embed_path": "v.txt"}, "--decoder-embed-path: word vectors of one width"),

@@ -6,7 +6,7 @@ from typing import Optional
 import pytest
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.options.flags import check, choices_of, errors, option
+from fairseq_reservoir.options.flags import check, errors, option
 
 
 @dataclass
@@ -50,7 +50,3 @@ def test_the_first_three_errors_are_one_line():
     options = Options(share=2.0, kind="x", cache="a", size=0, random=True)
     with pytest.raises(InputError, match=r"^--share 2: .*; --kind 'x': .*; --size 0: must be at least 1; and 1 more$"):
         check(options, Options)
-
-
-def test_choices():
-    assert choices_of(Options) == {"kind": ("one", "two")}

@@ -4,7 +4,7 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_reservoir.layers.replace import adopt
-from fairseq_reservoir.options.generation_graph_options import ON_CPU, VARIABLE
+from fairseq_reservoir.options.command_options import ON_CPU, VARIABLE
 from fairseq_reservoir.speed.generation.generator import GraphedGenerator
 from tests.support import building
 

@@ -8,7 +8,7 @@ from fairseq import options
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.fairseq_repairs import repair
-from fairseq_reservoir.options.generation_graph_options import VARIABLE
+from fairseq_reservoir.options.command_options import VARIABLE
 
 SCORE = ["data", "--path", "model.pt", "--distributed-world-size", "2"]
 

@@ -1,4 +1,4 @@
-"""Flags with a dictionary in JSON or Python syntax as value: parse it, and check its keys and values before any work."""
+"""Parse and check flags that take a dictionary in JSON or Python syntax, before any work starts."""
 
 import ast
 import dataclasses
@@ -16,16 +16,16 @@ from .. import generation_rules
 from ..fairseq_flags import SchedulerFlags, TaskFlags
 from ..reading import read
 
-# Options of a task that contain arguments of generation in JSON.
+# Options of a task with arguments of generation in JSON.
 _OF_GENERATION = ("eval_bleu_args", "generation_args", "eval_args")
 _TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
 def check_task(task: Any) -> None:
-    """Refuse a dictionary in a task's options if fairseq could not use it, or would use only a part of it.
+    """Refuse a dictionary in a task's options if fairseq cannot use it, or would ignore a part of it.
 
     Raises:
-        InputError: one line with the flag, the value and what is allowed.
+        InputError: one line with the flag, the value and the allowed values.
     """
     flags = read(TaskFlags, task)
     for name in _OF_GENERATION:
@@ -73,7 +73,7 @@ def _check_tokenizer(flags: TaskFlags) -> None:
 
 
 def read_json(flag: str, text: str) -> dict[str, Any]:
-    """Parse the dictionary that a flag contains in JSON.
+    """Parse the value of a flag, a dictionary in JSON.
 
     Raises:
         InputError: the text is not a dictionary in JSON.
@@ -90,10 +90,10 @@ def read_json(flag: str, text: str) -> dict[str, Any]:
 
 
 def read_python(flag: str, text: str) -> dict[str, Any]:
-    """Parse the dictionary that a flag contains in Python syntax.
+    """Parse the value of a flag, a dictionary in Python syntax.
 
     Raises:
-        InputError: the text is not such a dictionary with text keys.
+        InputError: the text is not a dictionary with text keys.
     """
     try:
         found = ast.literal_eval(text)

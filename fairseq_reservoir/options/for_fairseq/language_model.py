@@ -43,7 +43,7 @@ SIZES = {
 
 @dataclass
 class LanguageModelConfig(TransformerLanguageModelConfig, WordVectorOptions, FairseqDataclass):
-    """fairseq's options of ``transformer_lm``, and the flag for word vectors. In hydra, the defaults are those of the command line."""
+    """fairseq's options of ``transformer_lm``, and the flag for word vectors. hydra uses the same defaults as the command line."""
 
     decoder_input_dim: int = option(
         "${model.decoder_embed_dim}", "width of the embedding. Default: --decoder-embed-dim", "N"
@@ -71,7 +71,7 @@ class SupermaskLanguageModelConfig(LanguageModelConfig, MaskOptions, FairseqData
 
 
 def architecture(args) -> None:
-    """fairseq's architecture function of ``transformer_lm``, and our checks."""
+    """Complete the options with fairseq's architecture function of ``transformer_lm``, and check them."""
     base_lm_architecture(args)
     args.decoder_embed_path = read(WordVectorOptions, args).decoder_embed_path
     check_language_model(args)
@@ -92,7 +92,7 @@ def check_language_model(options: Namespace) -> None:
             f"({widths[1]})"
         )
     if options.adaptive_input and not options.adaptive_input_cutoff:
-        raise InputError("--adaptive-input: needs --adaptive-input-cutoff, as in 20000,60000")
+        raise InputError("--adaptive-input: needs --adaptive-input-cutoff, such as 20000,60000")
     if options.adaptive_input and options.decoder_embed_path:
         raise InputError(
             "--decoder-embed-path: word vectors of one width do not fit --adaptive-input; remove one of the flags"
@@ -109,17 +109,17 @@ def check_language_model(options: Namespace) -> None:
 
 
 def as_decoder_config(options: Namespace) -> TransformerConfig:
-    """fairseq's nested configuration of a language model's decoder, with our flags as further attributes.
+    """Return fairseq's nested configuration of a language model's decoder, with our flags as further attributes.
 
     Raises:
-        InputError: see ``check_language_model``; or an output that is not adaptive is tied to an adaptive input.
+        InputError: see ``check_language_model``; or an ordinary output is tied to an adaptive input.
     """
     check_language_model(options)
     tied = options.share_decoder_input_output_embed and not options.adaptive_softmax_cutoff
     if options.adaptive_input and tied:
         raise InputError(
-            "--adaptive-input: has several tables, so an output with one table cannot be tied to it (the presets study and base tie it); "
-            "also give --adaptive-softmax-cutoff"
+            "--adaptive-input: has several tables, but the output has one table and is tied to the input (as in the presets study and "
+            "base); also give --adaptive-softmax-cutoff"
         )
     config = as_transformer_config(options)
     flags = read(PositionFlags, options)

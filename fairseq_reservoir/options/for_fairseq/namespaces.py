@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from ...errors import InputError, flag_of
 from ..flags import SEED
 
-# Option -> the option with its default value. Values are copied in this order: decoder_input_dim after decoder_embed_dim.
+# Option -> the option from which it gets its default. The order matters: decoder_input_dim needs the value of decoder_embed_dim.
 FOLLOWED_WIDTHS = {
     "decoder_embed_dim": "encoder_embed_dim",
     "decoder_ffn_embed_dim": "encoder_ffn_embed_dim",
@@ -44,7 +44,7 @@ def fill_in(args, values: dict) -> None:
 
 
 def as_namespace(cfg) -> Namespace:
-    """Copy a model's options to a plain namespace. References to other options are replaced by values."""
+    """Copy a model's options to a plain namespace. Replace references to other options by their values."""
     if isinstance(cfg, DictConfig):
         return Namespace(**OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
     values = dict(vars(cfg))
@@ -57,9 +57,9 @@ def as_namespace(cfg) -> Namespace:
 
 
 def read_numbers(args, names=_NUMBERS) -> None:
-    """Convert whole numbers that the command line left as text to integers, in place.
+    """Convert texts of whole numbers to integers, in place.
 
-    fairseq's parser leaves a flag as text if its default refers to another option.
+    fairseq's parser does not convert the text of a flag if the flag's default refers to another option.
 
     Raises:
         InputError: a value is not a whole number of 64 bits.

@@ -9,6 +9,6 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 
 def add_flags(parser: ArgumentParser, options: type, **choices: Any) -> None:
-    """Add the flags of ``options`` as fairseq adds flags of its dataclasses. Its ``gen_parser_from_dataclass`` explains ``choices``."""
+    """Add the flags of ``options``, as fairseq adds flags of its dataclasses. For ``choices`` see ``gen_parser_from_dataclass``."""
     registered = make_dataclass(options.__name__, [], bases=(options, FairseqDataclass))
     gen_parser_from_dataclass(parser, registered(), **choices)

@@ -1,4 +1,4 @@
-"""Architecture functions of our models. They set the sizes of our preset, then of fairseq's preset, and check the options."""
+"""Architecture functions of our models. They set the sizes of our preset, then those of fairseq's preset, and check the options."""
 
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, register_model_architecture
 

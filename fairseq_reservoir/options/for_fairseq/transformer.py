@@ -1,4 +1,4 @@
-"""fairseq's options of a Transformer as one flat dataclass, and our models' options in addition.
+"""fairseq's options of a Transformer as one flat dataclass, and the options of our models.
 
 fairseq's ``TransformerConfig`` is nested, and fairseq's command line cannot register nested options. The command line, hydra and
 checkpoints use the flat dataclass. ``as_transformer_config`` converts it to the nested one.
@@ -17,7 +17,7 @@ from .namespaces import FOLLOWED_WIDTHS
 
 
 def _flat_transformer_fields():
-    """fairseq's nested fields as (name, type, field) of a flat dataclass: ``encoder.embed_dim`` -> ``encoder_embed_dim``."""
+    """Yield fairseq's nested fields as (name, type, field) of a flat dataclass: ``encoder.embed_dim`` -> ``encoder_embed_dim``."""
     for outer in fields(TransformerConfig):
         if outer.name.startswith("_"):
             continue
@@ -78,5 +78,5 @@ STUDY = {
 
 
 def as_transformer_config(options: Namespace) -> TransformerConfig:
-    """fairseq's nested configuration, with our flags as further attributes."""
+    """Return fairseq's nested configuration, with our flags as further attributes."""
     return TransformerConfig.from_namespace(options)

@@ -7,8 +7,8 @@ from typing import Any
 from fairseq.sequence_generator import SequenceGenerator
 
 from ...layers.replace import adopt
+from ...options.command_options import VARIABLE, GenerationGraphOptions
 from ...options.for_fairseq.parser import add_flags
-from ...options.generation_graph_options import VARIABLE, GenerationGraphOptions
 from ...options.reading import read
 from .generator import GraphedGenerator, note
 

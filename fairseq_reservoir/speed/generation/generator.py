@@ -12,7 +12,7 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from ...options.generation_graph_options import ON_CPU, VARIABLE
+from ...options.command_options import ON_CPU, VARIABLE
 from ..fast_attention import without_plans
 from . import decoder_checks
 from .engine import Engine, recorder_of

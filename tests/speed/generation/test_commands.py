@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from fairseq_reservoir.options.generation_graph_options import ON_CPU, VARIABLE
+from fairseq_reservoir.options.command_options import ON_CPU, VARIABLE
 from tests.support.commands import train
 
 _NOTE = "--cuda-graphs: has no effect on the device cpu"

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from fairseq_reservoir.options.generation_graph_options import ON_CPU, VARIABLE
+from fairseq_reservoir.options.command_options import ON_CPU, VARIABLE
 from fairseq_reservoir.speed.generation import enable
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from fairseq_reservoir.options.generation_graph_options import VARIABLE
+from fairseq_reservoir.options.command_options import VARIABLE
 from fairseq_reservoir.speed.generation import generator
 from fairseq_reservoir.speed.generation.engine import Engine
 from tests.support import building

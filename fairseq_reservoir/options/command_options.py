@@ -1,0 +1,48 @@
+"""The flags that this package adds to fairseq's commands, for every model."""
+
+from dataclasses import dataclass
+from typing import Optional
+
+from .flags import Flags, option
+
+# Environment variable with the effect of --cuda-graphs in commands that translate. Child processes inherit it.
+VARIABLE = "FAIRSEQ_RESERVOIR_GENERATION_GRAPHS"
+# Value of the variable for tests: run the captured steps on a CPU too, without graphs.
+ON_CPU = "cpu"
+
+
+@dataclass
+class ThreadOptions(Flags):
+    """The flag of every training."""
+
+    threads: Optional[str] = option(
+        None,
+        "number of threads on a CPU. On a busy machine two threads are slower than one. This number changes the last bits of sums. "
+        "Default: torch's choice, or OMP_NUM_THREADS",
+        "N",
+    )
+
+
+@dataclass
+class DictionaryOptions(Flags):
+    """The dictionary flag of trainings that start from another model."""
+
+    allow_other_dictionary: bool = option(
+        False,
+        "start from a model with another dictionary. The dictionary must have as many entries as the one in DATA, but may have other words "
+        "or another order. Without this flag, --finetune-from-model, --restore-file with --reset-optimizer, --start-encoder-from, "
+        "--start-decoder-from and --mask-embeddings-from refuse such a model, because each word would start with the vector of another "
+        "word. Use the flag if the vectors will be trained again",
+    )
+
+
+@dataclass
+class GenerationGraphOptions(Flags):
+    """The flag of fairseq-generate and fairseq-interactive."""
+
+    cuda_graphs: bool = option(
+        False,
+        "on a GPU, run each step of the decoder as one CUDA graph, because a small model otherwise waits for Python. Hypotheses are the "
+        "same except for rounding. The flag supports beam search with one Transformer of fairseq or of this package. Otherwise the search "
+        "runs without graphs, and the log gives the reason. No effect on a CPU",
+    )
