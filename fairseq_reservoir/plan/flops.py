@@ -1,7 +1,7 @@
 """Count the FLOPs of a model's matrix products per token, forward and backward.
 
-We count every product of a token's vector with a matrix of the model, for one source token and one target token. A multiply-add
-counts as two FLOPs.
+We count every product of a token's vector with a matrix of the model, for one source token and one target token. A multiplication
+and its addition count as two FLOPs.
 
 Not counted:
 
@@ -10,9 +10,9 @@ Not counted:
 - work per update, such as adding an adapter to its matrix;
 - work per sentence, such as a classification head. A model with such a head does not run its language model head.
 
-The effects of LayerDrop, --backskip, --freeze-schedule and --checkpoint-activations are ignored. RoBERTa's language model head
-counts for every token, although training applies it only to masked tokens. An adaptive softmax counts with all its clusters of
-words. Adaptive inputs do not count.
+LayerDrop, --backskip, --freeze-schedule and --checkpoint-activations do not change the counts. RoBERTa's language model head counts
+for every token, although training applies it only to masked tokens. All clusters of an adaptive softmax count. Adaptive inputs do
+not count.
 
 The backward pass of a product y = x W^T computes the gradient of W if W is trained, and the gradient of x if x depends on a
 trained tensor.
@@ -29,7 +29,7 @@ from .kinds import STACKS
 
 @dataclass(frozen=True)
 class Flow:
-    """Facts about a model's forward pass that the names and shapes of its parameters do not show.
+    """Facts about a model's forward pass that do not follow from the names and shapes of its parameters.
 
     Attributes:
         norm_first: names of the pre-norm layers, such as "encoder.layers.0".
@@ -69,7 +69,7 @@ class Tensor:
 
 
 def per_token(tensors: Iterable[Tensor], flow: Flow) -> dict[str, tuple[int, int]]:
-    """FLOPs per token of the product with each tensor: tensor name -> (forward, backward).
+    """Return the FLOPs per token of the product with each tensor: tensor name -> (forward, backward).
 
     Args:
         tensors: all tensors of a model, in the order of its parameters. A tied tensor appears once for each use.
@@ -113,29 +113,24 @@ def _count_group(
         elif ".weight_hh" in tensor.name:
             input_trained = below or any(t.trained for t in group if t.name.startswith(f"{module}."))
         else:
-            input_trained = trained["encoder"] if _reads_source(tensor.name) else below
+            input_trained = trained["encoder"] if _reads("encoder_attn", tensor.name) else below
         forward = 2 * tensor.size
-        if source_and_target and _reads_source_and_target(tensor.name):
+        if source_and_target and _reads("self_attn", tensor.name):
             forward, input_trained = 2 * forward, below or trained["encoder"]
         counted[tensor.name] = (forward, forward * (input_trained + tensor.differentiated))
     trained[stack] |= any(t.trained for t in group)
-    reads = any(_reads_source(t.name) or source_and_target and _reads_source_and_target(t.name) for t in group)
-    trained[stack] |= trained["encoder"] and reads
+    attentions = ("encoder_attn", "self_attn") if source_and_target else ("encoder_attn",)
+    trained[stack] |= trained["encoder"] and any(_reads(attention, t.name) for attention in attentions for t in group)
 
 
-def _reads_source_and_target(name: str) -> bool:
-    """Whether the tensor is a key or value projection of a decoder's self-attention; see ``Flow.source_and_target``."""
-    return name.startswith("decoder.") and re.search(r"\.self_attn\.[kv]_proj\.", name) is not None
-
-
-def _reads_source(name: str) -> bool:
-    """Whether the tensor is applied to the encoder's output: a key or value projection of cross-attention."""
-    return name.startswith("decoder.") and re.search(r"\.encoder_attn\.[kv]_proj\.", name) is not None
+def _reads(attention: str, name: str) -> bool:
+    """Whether the tensor is a key or value projection of this attention of a decoder: ``self_attn`` or ``encoder_attn``."""
+    return name.startswith("decoder.") and re.search(rf"\.{attention}\.[kv]_proj\.", name) is not None
 
 
 def _in_forward_order(tensors: list[Tensor], norm_first: frozenset[str]) -> Iterator[list[Tensor]]:
     """Group a stack's tensors by their step of the forward pass, in order. The tensors of a group run in parallel."""
-    unknown = {_layer(t.name) for t in tensors if _layer(t.name) and _stage_in_layer(t.name, False) is None}
+    unknown = {_layer(t.name) for t in tensors if _layer(t.name) and _step_in_layer(t.name, False) is None}
     keyed: list[tuple[tuple[int, ...], Tensor]] = []
     last_module, count, after_layers = None, 0, False
     for tensor in tensors:
@@ -143,12 +138,12 @@ def _in_forward_order(tensors: list[Tensor], norm_first: frozenset[str]) -> Iter
         count += module != last_module
         last_module, after_layers = module, after_layers or layer is not None
         if layer is None:
-            stage = _stage_outside(tensor.name, after_layers)
-            key = (stage, count if stage in _UNKNOWN else 0, 0)
+            step = _step_outside(tensor.name, after_layers)
+            key = (step, count if step in _UNKNOWN else 0, 0)
         elif layer in unknown:
             key = (_LAYERS, _depth(layer), count)
         else:
-            key = (_LAYERS, _depth(layer), _stage_in_layer(tensor.name, layer in norm_first) or 0)
+            key = (_LAYERS, _depth(layer), _step_in_layer(tensor.name, layer in norm_first) or 0)
         keyed.append((key, tensor))
     keyed.sort(key=lambda pair: pair[0])
     for _, group in groupby(keyed, key=lambda pair: pair[0]):
@@ -165,53 +160,53 @@ def _depth(layer: str) -> int:
     return int(layer.rpartition(".")[2])
 
 
-# Steps of the forward pass, in order: before the layers, after the layers (both tuples match the parameter's name without
-# "encoder." or "decoder."), and within a layer (the patterns match the name without the layer's name).
-_BEFORE = (r"embed_tokens\.", r"project_in_dim\.", r"embed_positions\.", r"layernorm_embedding\.", r".*")
+# Steps of the forward pass of a stack, in order, as patterns of the tensors that they use. First the steps before and after the layers;
+# the patterns match names without "encoder." or "decoder.".
+_BEFORE = (r"embed_tokens\.", r"project_in_dim\.", r"embed_positions\.", r"layernorm_embedding\.")
 _AFTER = (
     r"layer_norm\.",
     r"project_out_dim\.",
     r"lm_head\.dense\.",
     r"lm_head\.layer_norm\.",
     r"lm_head\.|output_projection\.|adaptive_softmax\.",
-    r".*",
 )
-_LAYERS = len(_BEFORE)
-_UNKNOWN = (_LAYERS - 1, _LAYERS + len(_AFTER))
-_BLOCKS = (
-    r"self_attn[._]|conv\.|gru\.|fourier\.|c_attn$|attn_ln\.",
-    r"encoder_attn[._]|cross\.",
-    r"ffn\.|ffn_layernorm\.|fc[12]\.|final_layer_norm\.|w_resid$",
-)
+_LAYERS = len(_BEFORE) + 1
+_UNKNOWN = (_LAYERS - 1, _LAYERS + 1 + len(_AFTER))
+# Steps in a layer: the parts of each block, between a LayerNorm before the block and one after it. A layer has only one of the two. The
+# patterns match names without the layer's name.
 _NORM = r"((self_attn|encoder_attn|final)_|\w+\.)layer_norm\."
-_PARTS = (
-    r"(.*\.)?([qkv]_proj|linear1|fc1|rightward|leftward)\.|(.*\.)?mix$",
-    r"conv\.conv\.|ffn_layernorm\.",
-    r"(.*\.)?(out_proj|linear2|fc2)\.",
-    r"c_attn$|w_resid$",
-    r"attn_ln\.",
+_IN_LAYER = tuple(
+    re.compile(f"(?={block})({part})")
+    for block in (
+        r"self_attn[._]|conv\.|gru\.|fourier\.|c_attn$|attn_ln\.",
+        r"encoder_attn[._]|cross\.",
+        r"ffn\.|ffn_layernorm\.|fc[12]\.|final_layer_norm\.|w_resid$",
+    )
+    for part in (
+        _NORM,
+        r"(.*\.)?([qkv]_proj|linear1|fc1|rightward|leftward)\.|(.*\.)?mix$",
+        r"conv\.conv\.|ffn_layernorm\.",
+        r"(.*\.)?(out_proj|linear2|fc2)\.",
+        r"c_attn$|w_resid$",
+        r"attn_ln\.",
+        _NORM,
+    )
 )
 
 
-def _stage_outside(name: str, after_layers: bool) -> int:
-    """Index of the step that uses a tensor outside the layers."""
+def _step_outside(name: str, after_layers: bool) -> int:
+    """Index of the step that uses a tensor outside the layers. An unknown tensor gets the last index before or after the layers."""
     rest = name.partition(".")[2]
     before, after = (
-        next(i for i, pattern in enumerate(patterns) if re.match(pattern, rest)) for patterns in (_BEFORE, _AFTER)
+        next((i for i, pattern in enumerate(patterns) if re.match(pattern, rest)), len(patterns))
+        for patterns in (_BEFORE, _AFTER)
     )
-    in_before, in_after = before < len(_BEFORE) - 1, after < len(_AFTER) - 1
-    return before if in_before or not (in_after or after_layers) else _LAYERS + 1 + after
+    is_after = before == len(_BEFORE) and (after < len(_AFTER) or after_layers)
+    return _LAYERS + 1 + after if is_after else before
 
 
-def _stage_in_layer(name: str, norm_first: bool) -> int | None:
-    """Index of the step of the layer's forward pass that uses the tensor; None for an unknown kind of layer."""
+def _step_in_layer(name: str, norm_first: bool) -> int | None:
+    """Index of the step of a layer's forward pass that uses the tensor; None for an unknown kind of layer."""
     rest = name.split(".", 3)[3]
-    block = next((i for i, pattern in enumerate(_BLOCKS) if re.match(pattern, rest)), None)
-    if block is None:
-        return None
-    part: int | None
-    if re.match(_NORM, rest):
-        part = -1 if norm_first else len(_PARTS)
-    else:
-        part = next((i for i, pattern in enumerate(_PARTS) if re.match(pattern, rest)), None)
-    return None if part is None else block * (len(_PARTS) + 2) + part
+    steps = [i for i, pattern in enumerate(_IN_LAYER) if pattern.match(rest)]
+    return steps[0 if norm_first else -1] if steps else None

@@ -32,12 +32,12 @@ GROUPS = {
     "ffn": {"fc1", "fc2"},
 }
 COMPONENTS = (*ATOMS, *GROUPS, "bias")
-# Name of the module that owns the trained matrices shared by all layers of a stack. Specs can also select such a matrix by its
-# name in any of these layers.
+# Name of the module with the trained matrices that all layers of a stack share. Specs can also select such a matrix by its name in
+# any of these layers.
 SHARED_LAYER = "shared_layer"
-# Atom of the tensors of --frozen-adapter. Specs cannot name it, because adapters are always trained.
+# Atom of the tensors of --frozen-adapter. It is not allowed in specs, because adapters are always trained.
 ADAPTER = "adapter"
-# Name of the module with the gradient estimators of --backskip, and prefix of their tensors in checkpoints. Specs cannot name them.
+# Name of the module with the gradient estimators of --backskip, and prefix of their tensors in checkpoints. Specs cannot select them.
 BACKSKIPS = "backskips"
 # Atoms of tables with one row for each token or position.
 TABLES = ("emb", "pos", "out")
@@ -88,13 +88,13 @@ def plain(name: str) -> str:
 
 
 def layer_of(name: str) -> tuple[str, int] | None:
-    """(stack, depth) of the layer that a parameter belongs to, or None."""
+    """Return (stack, depth) of a parameter's layer. Outside the layers, return None."""
     found = _PLACE.match(plain(name))
     return (found["stack"], int(found["layer"])) if found and found["layer"] else None
 
 
 def atom(name: str) -> str:
-    """Atom of the parameter ``name``: ``encoder.layers.0.self_attn.q_proj.weight`` -> ``self_att.q``."""
+    """Return the atom of the parameter ``name``: ``encoder.layers.0.self_attn.q_proj.weight`` -> ``self_att.q``."""
     return next((a for pattern, a in _PATTERNS if pattern.search(name)), "other")
 
 
@@ -181,7 +181,7 @@ def selected(
         keeps_trained: whether the spec lists parameters to keep trained. Then an item without stack and layers may match
             nothing if another item matches. For example, a model with sinusoidal positions has no ``pos``.
         pruned: whether layers of the model were removed. Then any item may match nothing.
-        others: names of the model's other parameters. They are not selected. They only show which layers the model has.
+        others: names of the model's other parameters. They are never selected, but belong to layers that items may name.
 
     Raises:
         InputError: an item matches nothing, or names layers that the model does not have. The message lists the model's
@@ -212,7 +212,7 @@ def selected(
 
 
 def summary(frozen: Collection[str], names: Collection[str]) -> str:
-    """Describe the frozen parameters among ``names`` by few components, as in "att, fc1".
+    """Describe the frozen parameters among ``names`` by as few components as possible, for example "att, fc1".
 
     "ffn weights" means that all tensors of ``ffn`` except its biases are frozen. "4 of 6 ln" means that four of the six tensors
     of ``ln`` are frozen.
@@ -242,7 +242,7 @@ def summary(frozen: Collection[str], names: Collection[str]) -> str:
 
 
 def _last_layers(names: Iterable[str]) -> dict[str, int]:
-    """Number of the last layer of each stack."""
+    """Return the number of the last layer of each stack."""
     found: dict[str, int] = {}
     for stack, layer in filter(None, map(layer_of, names)):
         found[stack] = max(found.get(stack, 0), layer)

@@ -9,7 +9,8 @@ Aliases = dict[str, tuple[str, tuple[int, ...]]]
 class Pruning:
     """Map parameter names of a pruned model to the names in the unpruned model.
 
-    ``kept`` has the numbers of the kept layers of each stack, such as ``{"encoder": "0,2"}``.
+    Args:
+        kept: stack -> numbers of its kept layers, such as ``{"encoder": "0,2"}``.
     """
 
     def __init__(self, kept: dict[str, str]) -> None:
@@ -19,7 +20,7 @@ class Pruning:
         return bool(self.kept)
 
     def unpruned(self, name: str) -> str:
-        """Name that the parameter ``name`` has in the unpruned model."""
+        """Return the name of the parameter ``name`` in the unpruned model."""
         place = freeze_spec.layer_of(name)
         if place is None or place[0] not in self.kept:
             return name
@@ -30,7 +31,7 @@ class Pruning:
 def frozen_by_spec(
     names: list[str], aliases: Aliases, freeze: str | None, freeze_except: str | None, pruning: Pruning
 ) -> set[str]:
-    """Names of the parameters that the specs freeze. A spec may use any name of a tied parameter.
+    """Return the names of the parameters that the specs freeze. A spec may use any name of a tied parameter.
 
     Raises:
         InputError: the specs do not overlap, or freeze nothing.

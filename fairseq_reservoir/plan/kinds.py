@@ -26,18 +26,17 @@ class Kind:
         about: description for the table in the documentation, Markdown.
         freezes: the tensors that ``frozen_letter`` freezes: ``WHOLE``, a tuple of atoms of ``freeze_spec`` such as
             ("self_att.mix",), or ``NOTHING`` if there is no frozen letter. ``WHOLE`` means the whole layer except its sublayer
-            ``cross``, the attention to the source in a decoder. T also freezes this attention, which fairseq's layer contains.
+            ``cross``, the attention to the source in a decoder. T freezes this attention too.
         sees_source: whether the layer attends to the source in a decoder.
-        own_norm: whether ``--reservoir-norm`` decides the position of the layer's LayerNorm. Otherwise the LayerNorm has the
-            same position as in the model's Transformer layers.
-        refused: stacks that cannot have this layer, each with the reason. The reason completes the message
-            "G cannot stand in a decoder: ".
+        own_norm: whether ``--reservoir-norm`` sets the position of the layer's LayerNorm. Otherwise the position is that of the
+            model's Transformer layers.
+        refused: stack that cannot have this layer -> reason, as in "G cannot stand in a decoder: <reason>".
         even_width: whether the width of the stack must be even.
         heads_divide: whether the number of heads must divide the width of the stack.
-        kernel_sizes: whether ``--reservoir-kernel-sizes`` applies to it.
+        kernel_sizes: whether ``--reservoir-kernel-sizes`` applies to the layer.
         takes_scalar_noise: whether the layer supports fairseq's --quant-noise-scalar, which only replaces ``Linear`` modules.
         reservoir_type: value of ``--reservoir-type`` for the frozen form; None if the flag does not offer the kind.
-        fairseqs: whether the layer is fairseq's own. fairseq builds and loads such a layer without this plugin.
+        fairseqs: whether the layer is fairseq's own. Then fairseq can build and load it without this plugin.
         registered_by: the module that registered a user's own kind; "" for kinds of the package.
 
     Raises:
@@ -136,7 +135,7 @@ def register(kind: Kind) -> Kind:
 
 
 def all_kinds() -> tuple[Kind, ...]:
-    """All registered kinds, in the order of registration."""
+    """Return all registered kinds, in the order of registration."""
     return tuple(dict.fromkeys(_BY_LETTER.values()))
 
 
@@ -146,11 +145,11 @@ def kind_of(letter: str) -> Kind:
 
 
 def letters_where(stack: str | None = None, **attributes: object) -> tuple[str, ...]:
-    """Letters, both trained and frozen, of all kinds that match the arguments.
+    """Return the letters, trained and frozen, of all kinds that match the arguments.
 
     Args:
-        stack: return only letters that are allowed in this stack.
-        attributes: return only letters of kinds with these attributes, as in ``letters_where(sees_source=True)``.
+        stack: stack in which the kind must be allowed; None for any.
+        attributes: attributes that the kind must have, as in ``letters_where(sees_source=True)``.
     """
     return tuple(
         letter
@@ -161,7 +160,7 @@ def letters_where(stack: str | None = None, **attributes: object) -> tuple[str, 
 
 
 def frozen_letters(stack: str | None = None, **attributes: object) -> tuple[str, ...]:
-    """The letters from ``letters_where`` that freeze at least a part of their layer, such as T but not L."""
+    """Return the letters from ``letters_where`` that freeze their layer or a part of it, such as T but not L."""
     return tuple(letter for letter in letters_where(stack, **attributes) if letter == kind_of(letter).frozen_letter)
 
 
@@ -179,7 +178,7 @@ def listed(letters: Iterable[str], word: str = "and") -> str:
 
 
 def describe_letters(stack: str) -> str:
-    """Describe the letters that a stack's plan can have, for the help of the plan's flag."""
+    """Describe the letters that are allowed in a stack, for the help of the plan's flag."""
     return "; ".join(_describe(kind) for kind in all_kinds() if stack not in kind.refused)
 
 

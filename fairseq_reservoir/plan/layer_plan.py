@@ -23,7 +23,7 @@ MOST_LAYERS = 1000
 class Slot:
     """One layer of a stack.
 
-    ``origin`` is the layer's number in the unpruned plan, counted from 0. The names of frozen tensors contain it. It differs from
+    ``origin`` is the layer's number in the unpruned plan, counted from 0, and part of the names of frozen tensors. It differs from
     the layer's position only if ``--encoder-layers-to-keep`` or ``--decoder-layers-to-keep`` removes layers.
     """
 
@@ -46,7 +46,7 @@ class Slot:
         return kinds.kind_of(self.letter)
 
     def freezes(self, atom: str) -> bool:
-        """Whether the letter freezes the layer's tensors with this atom. A sublayer ``cross`` (see ``Kind``) stays trained."""
+        """Whether the letter freezes the layer's tensors with this atom, except in a sublayer ``cross`` (see ``Kind``)."""
         return self.random and (self.kind.freezes == WHOLE or atom in self.kind.freezes)
 
 
@@ -54,8 +54,9 @@ class Slot:
 class Plans:
     """Layer slots of a model by stack, bottom first.
 
-    ``built`` has the slots of the built model. ``unpruned`` additionally has the slots that ``--encoder-layers-to-keep`` or
-    ``--decoder-layers-to-keep`` removes.
+    Attributes:
+        built: the slots of the built model.
+        unpruned: the same, and the slots that ``--encoder-layers-to-keep`` or ``--decoder-layers-to-keep`` removes.
     """
 
     built: dict[str, tuple[Slot, ...]]
@@ -68,16 +69,16 @@ def expand(plan: str, flag: str, stack: str = "encoder") -> str:
     Args:
         plan: letters of ``kinds``, each with an optional count before it.
         flag: the plan's flag, for messages.
-        stack: ``encoder`` or ``decoder``; a decoder cannot have some letters.
+        stack: ``encoder`` or ``decoder``. A decoder allows fewer letters.
 
     Raises:
-        InputError: the plan is empty, has an unknown letter, a letter that this stack cannot have, a count of 0, a count
-            without a letter, or more than ``MOST_LAYERS`` layers.
+        InputError: the plan is empty, contains a letter that is unknown or not allowed in this stack, contains a count that is 0
+            or has no letter, or has more than ``MOST_LAYERS`` layers.
     """
 
     def refuse(reason: str) -> NoReturn:
         allowed = " ".join(kinds.letters_where())
-        raise InputError(f"{flag} {plan!r}: {reason}; a plan has the letters {allowed}, as in LLFLFLL or 2LF2LF")
+        raise InputError(f"{flag} {plan!r}: {reason}; a plan has the letters {allowed}, for example LLFLFLL or 2LF2LF")
 
     if not plan:
         refuse("the plan is empty")
@@ -119,8 +120,7 @@ def plan_by_count(layers: int, count: int, reservoir_type: str, placement: str, 
         placement: ``bottom``, ``middle`` and ``top`` put the reservoirs in one block. ``alternate`` puts them at
             ``s, s + 2, ..., s + 2(R - 1)`` with ``s = floor((N - (2R - 1)) / 2)``, centred as in Reservoir Transformers:
             N = 7, R = 3 gives LRLRLRL, and N = 7, R = 2 gives LLRLRLL. If N - (2R - 1) is odd, exact centring is impossible, and
-            the paper does not specify the rounding. We put the block half a layer below the centre: N = 6, R = 2 gives LRLRLL.
-            ``middle`` rounds in the same way.
+            the paper does not specify the rounding. We round down: N = 6, R = 2 gives LRLRLL. ``middle`` rounds in the same way.
 
     Raises:
         InputError: more reservoirs than fit (``alternate`` needs 2R - 1 <= N), or an unknown type or placement.
@@ -148,15 +148,15 @@ def plan_by_count(layers: int, count: int, reservoir_type: str, placement: str, 
 
 
 def slots(plan: str, layers_to_keep: str | None = None, flag: str = "--encoder-layers-to-keep") -> tuple[Slot, ...]:
-    """Slots of an expanded plan; with ``layers_to_keep``, such as ``"0,2,5"``, only the slots with these numbers."""
+    """Return the slots of an expanded plan. With ``layers_to_keep``, such as ``"0,2,5"``, return only the slots with these numbers."""
     everything = tuple(Slot(letter, i) for i, letter in enumerate(plan))
     return tuple(everything[i] for i in layers_kept(layers_to_keep, len(plan), flag)) if layers_to_keep else everything
 
 
 def layers_kept(layers_to_keep: str | list[int], depth: int, flag: str) -> list[int]:
-    """Sorted numbers of the layers to keep in a stack of ``depth`` layers: ``"2,0"`` -> ``[0, 2]``.
+    """Return the sorted numbers of the layers to keep in a stack of ``depth`` layers: ``"2,0"`` -> ``[0, 2]``.
 
-    For fairseq's own models, the command line parses the flag to a list. All other sources have a string.
+    The value is a list if it comes from the command line of one of fairseq's own models. Otherwise it is a text.
 
     Raises:
         InputError: the text is not a comma-separated list of different layers of that stack.
@@ -165,5 +165,7 @@ def layers_kept(layers_to_keep: str | list[int], depth: int, flag: str) -> list[
     numbers = [whole_number(k.strip()) for k in text.split(",")]
     keep = [depth if k is None else k for k in numbers]
     if max(keep) >= depth or len(set(keep)) < len(keep):
-        raise InputError(f"{flag} {text!r}: name layers from 0 to {depth - 1}, each of them once, as in 0,2")
+        raise InputError(
+            f"{flag} {text!r}: give layer numbers between 0 and {depth - 1} without repeats, for example 0,2"
+        )
     return sorted(keep)

@@ -17,14 +17,15 @@ class MaskChoices:
 
     Attributes:
         keep_ratio: share of the weights that the mask keeps.
-        coats: further, smaller keep ratios in descending order. Each ratio has one binary mask, a coat. The coats are nested and
-            summed: an entry of the sum is the number of coats that keep the weight (multicoated masks, Okoshi et al., 2022).
+        coats: additional keep ratios, each smaller than the one before. Each ratio has one binary mask, a coat. The coats are
+            nested and summed: an entry of the sum is the number of coats that keep the weight (multicoated masks, Okoshi et al.,
+            2022).
         scope: the unit to which the ratio applies: each ``tensor``, each ``row``, or all tensors of a mask cache together
             (``global``). With ``global``, each tensor keeps at least a tenth of its share, rounded down. A tensor without kept
             weights would pass no gradient to the tensors below.
         ranking: rank scores by ``magnitude`` or by ``value``.
         kind: ``binary`` or ``signed``. In a signed mask, a kept weight is multiplied by the sign of its score (Koster et al., 2022).
-        pin: share of each row's mask entries that are fixed at random. They have no scores (Otsuka et al., 2024).
+        pin: share of each row's mask entries that are fixed at random and have no scores (Otsuka et al., 2024).
         random: the whole mask is fixed at random and has no scores (the baseline of learned masks).
         keep_schedule: points (update, ratio). The ratio is interpolated linearly from (0, 1) through all points. The last
             ratio must be ``keep_ratio``.
@@ -61,14 +62,14 @@ class MaskChoices:
             _check_ratios(next_ratio)
             if next_update <= update or _exact(next_ratio) > _exact(ratio):
                 raise ValueError(
-                    f"keep schedule {self.keep_schedule}: updates must be greater than 0 and ascend, ratios must not ascend"
+                    f"keep schedule {self.keep_schedule}: updates must be above 0 and increase, and ratios must not increase"
                 )
         if self.keep_schedule and _exact(points[-1][1]) != _exact(self.keep_ratio):
             raise ValueError(f"keep schedule {self.keep_schedule}: must end at the keep ratio {self.keep_ratio}")
 
     @property
     def keep_ratios(self) -> tuple[float, ...]:
-        """Keep ratio of each coat at the end of the schedule, the largest first."""
+        """Keep ratio of each coat at the end of the schedule, in descending order."""
         return (self.keep_ratio, *self.coats)
 
     def keep_ratios_at(self, update: int) -> tuple[Ratio, ...]:
@@ -103,7 +104,7 @@ class MaskChoices:
 
 
 def keep_count(keep_ratio: Ratio | str, n: int) -> int:
-    """Number of kept entries out of ``n``: ``max(1, floor(keep_ratio * n + 1/2))``, computed with the ratio's exact decimal value.
+    """Return the number of kept entries out of ``n``: ``max(1, floor(keep_ratio * n + 1/2))`` with the ratio's exact decimal value.
 
     Raises:
         ValueError: the ratio is outside (0, 1].
@@ -123,7 +124,8 @@ def _check_ratios(*ratios: Ratio) -> None:
         keep_count(ratio, 1)
     if any(_exact(a) <= _exact(b) for a, b in zip(ratios, ratios[1:])):
         raise ValueError(
-            f"keep ratios {list(ratios)}: the keep ratio and the further ratios of the coats must be strictly descending"
+            f"keep ratios {list(ratios)}: each ratio must be smaller than the one before it, and the first coat's smaller than the keep "
+            f"ratio"
         )
 
 

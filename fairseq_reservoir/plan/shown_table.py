@@ -14,7 +14,7 @@ TEXT_COLUMNS = 3  # these columns are aligned to the left, the numbers after the
 
 
 def as_records(table: SlotTable) -> list[dict[str, Any]]:
-    """One dictionary for each row. The keys are the columns of ``HEAD``, and the values of the last three are numbers."""
+    """Return one dictionary for each row, with the columns of ``HEAD`` as keys. The last three values are numbers."""
     return [
         dict(zip(HEAD, (r.place, r.kind, r.shown_state, r.parameters, r.trained_parameters, r.flops / 1e6)))
         for r in table.rows
@@ -22,7 +22,7 @@ def as_records(table: SlotTable) -> list[dict[str, Any]]:
 
 
 def as_text(table: SlotTable, merged: bool = False) -> str:
-    """Table in columns of equal width, followed by the notes. ``merged``: write equal neighbouring layers as one row."""
+    """Format the table with aligned columns, followed by the notes. ``merged``: write equal neighbouring layers as one row."""
     lines = [HEAD, *_body(table, merged)]
     widths = [max(map(len, column)) for column in zip(*lines)]
     shown = [
@@ -33,7 +33,7 @@ def as_text(table: SlotTable, merged: bool = False) -> str:
 
 
 def as_html(table: SlotTable) -> str:
-    """Table for a notebook, followed by the notes."""
+    """Format the table as HTML for a notebook, followed by the notes."""
 
     def line(tag: str, cells: tuple[str, ...]) -> str:
         sides = ["left"] * TEXT_COLUMNS + ["right"] * (len(cells) - TEXT_COLUMNS)
@@ -45,7 +45,7 @@ def as_html(table: SlotTable) -> str:
 
 
 def _body(table: SlotTable, merged: bool = False) -> list[tuple[str, ...]]:
-    """Cells of all rows and of the total, as text."""
+    """Return the cells of all rows and of the total as text."""
     total = ("total", "", "", table.parameters, table.trained_parameters, table.flops / 1e6)
     rows: list[tuple[Any, ...]] = [tuple(record.values()) for record in as_records(table)]
     if merged:
@@ -69,7 +69,7 @@ def _merged(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
 
 
 def _notes(table: SlotTable) -> list[str]:
-    """Trained share of the parameters, and the FLOPs of the backward pass."""
+    """Return lines with the trained share of the parameters and the FLOPs of the backward pass."""
     share = table.trained_parameters / max(1, table.parameters)
     seed = f", random tensors drawn from seed {table.seed}" if any(e.random_name for e in table.entries) else ""
     notes = [

@@ -30,11 +30,11 @@ class Entry:
         shape: shape of the parameter.
         atom: smallest component of freeze specs that contains the parameter, see ``freeze_spec``.
         trained: whether the parameter is trained.
-        random_name: for a frozen tensor with values drawn at random, the name that determines these values together with the
-            seed; None for all other tensors.
+        random_name: name from which, together with the seed, the values of a frozen random tensor are drawn; None for all other
+            tensors.
+        seen_by: for a shared random tensor, the number of layers with a mask on it, or the number of adapters that share it.
         frozen_init: initialiser of a tensor that a freeze spec freezes; None if the tensor keeps the model's own values, if a
             letter of the plan freezes it, or if it is trained.
-        seen_by: for a shared random tensor, the number of layers with a mask on it, or the number of adapters that share it.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Row:
 
     @property
     def shown_state(self) -> str:
-        """State as printed. For a partly frozen row it lists the frozen components."""
+        """State for the printed table. For a partly frozen row it lists the frozen components."""
         if self.state != "partly frozen":
             return self.state
         names = [e.name for e in self.entries if e.atom != ADAPTER]
@@ -93,7 +93,7 @@ class Row:
 
 @dataclass(frozen=True)
 class SlotTable:
-    """Layers and embeddings of a model, made by ``compile_table``. ``print`` shows it as text, and a notebook as an HTML table.
+    """Layers and embeddings of a model. ``print`` shows the table as text, a notebook shows it as HTML.
 
     Attributes:
         rows: one row for each layer slot or module, in the order of the model's parameters.
@@ -132,11 +132,11 @@ class SlotTable:
         return sum(row.backward_flops for row in self.rows)
 
     def records(self) -> list[dict[str, Any]]:
-        """One dictionary for each row, with the columns of the printed table as keys."""
+        """Return one dictionary for each row, with the columns of the printed table as keys."""
         return shown_table.as_records(self)
 
     def to_pandas(self) -> Any:
-        """A pandas ``DataFrame`` of ``records``. pandas is not installed with this package."""
+        """Return ``records`` as a pandas ``DataFrame``. pandas is not installed with this package."""
         import pandas
 
         return pandas.DataFrame(self.records())
@@ -166,10 +166,9 @@ def compile_table(
 ) -> SlotTable:
     """Decide which parameters of a model are trained, and count its FLOPs.
 
-    A tensor is frozen if the letter of its slot freezes it, or if the freeze specs freeze it. ``freeze`` alone freezes the tensors
-    that it names. ``freeze_except`` alone freezes all tensors that it does not name. Both together freeze the tensors that
-    ``freeze`` names and ``freeze_except`` does not name. A freeze spec never unfreezes a tensor that a letter freezes. Adapters
-    are always trained.
+    A tensor is frozen if the letter of its slot or a freeze spec freezes it. ``freeze`` freezes the tensors that it names, and
+    ``freeze_except`` all tensors that it does not name. Given both, a tensor is frozen if ``freeze`` names it and
+    ``freeze_except`` does not. No freeze spec unfreezes a tensor that a letter freezes. Adapters are always trained.
 
     Args:
         parameters: pairs (name, shape), each parameter once, in the model's order.
@@ -211,7 +210,7 @@ def _in_brackets(plans: dict[str, tuple[Slot, ...]]) -> str:
 
 
 def _tied_rows(aliases: Aliases, rows: Collection[str], counted: dict[str, tuple[int, int]]) -> Iterator[Row]:
-    """Yield a row for each tied parameter outside the layers. The row of a layer includes the layer's tied parameters."""
+    """Yield a row for each tied parameter outside the layers. Tied parameters of a layer are in the layer's row."""
     for alias, (owner, _) in aliases.items():
         if _layer_place(alias) not in rows:
             yield _row(_module(alias), f"tied to {_module(owner)}", (), counted, alias)
@@ -226,7 +225,7 @@ def _entry(
     untrained: Collection[str],
     choices: FreezeChoices,
 ) -> Entry:
-    """Make the entry of a parameter. ``by_spec`` has the names of the parameters that freeze specs freeze."""
+    """Make the entry of a parameter. ``by_spec`` contains the names of the parameters that freeze specs freeze."""
     plain, atom = freeze_spec.plain(name), freeze_spec.atom(name)
     by_letter = slot is not None and _frozen_by_letter(slot, place, plain, atom, choices.train_layernorm)
     drawn_by_spec = name in by_spec and not by_letter and _can_be_drawn(name, shape, atom)
@@ -239,7 +238,7 @@ def _entry(
 
 
 def _shared_rows(shared: Iterable[tuple[str, Sequence[int], int]]) -> Iterator[Row]:
-    """Rows of the random tensors that layers or adapters share."""
+    """Yield the rows of random tensors that layers or adapters share."""
     for place, tensors in groupby(shared, key=lambda tensor: _module(tensor[0])):
         of_row = tuple(
             Entry(name, tuple(shape), freeze_spec.atom(name), False, freeze_spec.plain(name), layers)
@@ -251,13 +250,13 @@ def _shared_rows(shared: Iterable[tuple[str, Sequence[int], int]]) -> Iterator[R
 
 
 def refuse_all_frozen(freeze: str | None, freeze_except: str | None, plan: str = "") -> NoReturn:
-    """Raise the InputError for a model without trained parameters."""
+    """Raise an ``InputError`` for a model without trained parameters."""
     given = given_specs(freeze, freeze_except) or "the plan"
     raise InputError(f"{given} freezes every parameter{plan}: leave something to train")
 
 
 def _tensors(entries: list[Entry], aliases: Aliases, flow: Flow) -> list[Tensor]:
-    """Tensors that the forward pass of a token uses, for counting FLOPs."""
+    """Return the tensors that the forward pass of a token uses, for counting FLOPs."""
     states = {entry.name: entry.trained for entry in entries}
     shapes = {entry.name: entry.shape for entry in entries} | {alias: shape for alias, (_, shape) in aliases.items()}
     shapes |= flow.behind_masks
@@ -295,7 +294,7 @@ def _row(place: str, kind: str, entries: Sequence[Entry], counted: Counted, *ali
 
 
 def _add_flops_without_parameters(table: list[Row], counted: Counted) -> None:
-    """Add the FLOPs that remain in ``counted`` to the rows of their places. They belong to random matrices, which are not parameters."""
+    """Add the FLOPs that remain in ``counted`` to the rows of their places. They are of random matrices, which are not parameters."""
     places = [row.place for row in table]
     for name, (forward, backward) in counted.items():
         place = _place(name, {})[0]
@@ -311,7 +310,7 @@ def _module(name: str) -> str:
 
 
 def _place(name: str, plans: dict[str, tuple[Slot, ...]]) -> tuple[str, Slot | None]:
-    """Place of a parameter in the table: (layer, its slot) inside a layer, else (module, None)."""
+    """Return the place of a parameter in the table: (layer, its slot) inside a layer, else (module, None)."""
     parts = name.split(".")
     if len(parts) > 3 and parts[1] == "layers":
         stack = plans.get(parts[0])
@@ -341,7 +340,7 @@ def _frozen_by_letter(slot: Slot, place: str, name: str, atom: str, train_layern
 
 
 def _can_be_drawn(name: str, shape: tuple[int, ...], atom: str) -> bool:
-    """Whether ``--frozen-init`` can draw the tensor. For a vector that is neither a bias nor a LayerNorm, we know no suitable values."""
+    """Whether ``--frozen-init`` can draw the tensor. It has no values for vectors other than biases and LayerNorms."""
     return len(shape) > 1 or atom == "ln" or freeze_spec.is_bias(name)
 
 

@@ -29,13 +29,13 @@ class ModelFacts:
 
     Attributes:
         untrained: names of parameters that the model itself does not train.
-        aliases: further names of tied parameters: name -> (name of the same parameter in the list of parameters, shape). An
-            alias adds its FLOPs to the table, but no parameters.
+        aliases: further names of tied parameters: name -> (name in the list of parameters, shape). An alias adds FLOPs to the
+            table, but no parameters.
         shared: triples (name, shape, number of users) of shared random tensors. The users are layers with masks on the tensor,
             or adapters. The tensors are frozen.
-        more_follows: whether adapters or classification heads will be added later. Then all parameters may be frozen.
-        kept: numbers of the kept layers of each pruned stack, as in "0,2". Freeze specs use the layer numbers of the unpruned
-            model, and may name removed layers.
+        more_follows: whether adapters or classification heads may be added later. Then all parameters may be frozen now.
+        kept: pruned stack -> numbers of its kept layers, such as "0,2". Freeze specs use the layer numbers of the unpruned model,
+            and may name removed layers.
         flow: facts about the forward pass.
     """
 

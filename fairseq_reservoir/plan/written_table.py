@@ -7,10 +7,10 @@ from .slot_table import Entry, Row, SlotTable
 
 
 def as_json(table: SlotTable) -> dict[str, Any]:
-    """Convert a table to JSON. A row becomes a dictionary, an entry a list ``[name, shape, atom, state, further fields]``.
+    """Convert a table to JSON. A row becomes a dictionary, and an entry a list ``[name, shape, atom, state, further fields]``.
 
     Fields with default values are omitted. If an entry's name starts with the place of its row, this prefix is omitted. The state
-    is "trained", "random" for a frozen tensor that is drawn under its own name, or "frozen" for every other frozen tensor.
+    is "trained", "random" for a frozen tensor that is drawn from its own name, or "frozen" for any other frozen tensor.
     """
     rows = []
     for row in table.rows:
@@ -46,7 +46,7 @@ def _read_entry(
 
 
 def _further(instance: Entry | Row, *written: str) -> dict[str, Any]:
-    """Fields with other values than their defaults, except the fields named in ``written``."""
+    """Return the fields without default values, except the fields named in ``written``."""
     return {
         field.name: value
         for field in fields(instance)

@@ -57,7 +57,7 @@ def test_plain_fairseq_prunes_again():
 @pytest.mark.parametrize("keep", ["0,3", "0,0", "0,x", "0,-1"])
 def test_invalid_layers_are_refused(keep):
     with pytest.raises(
-        InputError, match=f"^--encoder-layers-to-keep '{keep}': name layers from 0 to 2, each of them once"
+        InputError, match=f"^--encoder-layers-to-keep '{keep}': give layer numbers between 0 and 2 without repeats"
     ):
         pruned_names(ENCODER, keep)
 
@@ -69,7 +69,9 @@ def test_the_model_gets_the_flag_as_a_string():
     assert (parsed.encoder_layers_to_keep, parsed.decoder_layers_to_keep) == ("0,2", None)
     plain = inspect.unwrap(options.parse_args_and_arch)(options.get_training_parser(), [*flags, "0,2"])
     assert plain.encoder_layers_to_keep == [0, 2]
-    with pytest.raises(InputError, match="^--encoder-layers-to-keep '0,3': name layers from 0 to 2, each of them once"):
+    with pytest.raises(
+        InputError, match="^--encoder-layers-to-keep '0,3': give layer numbers between 0 and 2 without repeats"
+    ):
         options.parse_args_and_arch(options.get_training_parser(), [*flags, "0,3"])
 
 

@@ -56,11 +56,11 @@ MISTAKES = {
     "more than all kept": (f"{SUPERMASK} --mask-keep-ratio 1.5", "--mask-keep-ratio 1.5: must be greater than 0 and at most 1"),
     "coats above the keep ratio": (
         f"{SUPERMASK} --mask-coats 0.6,0.3",
-        "--mask-coats '0.6,0.3': the keep ratio and the further ratios of the coats must be strictly descending",
+        "--mask-coats '0.6,0.3': each ratio must be smaller than the one before it, and the first coat's smaller than the keep ratio",
     ),
     "unsorted schedule": (
         f"{SUPERMASK} --mask-keep-schedule 500:0.5,100:0.7",
-        "--mask-keep-schedule '500:0.5,100:0.7': updates must be greater than 0 and ascend, ratios must not ascend",
+        "--mask-keep-schedule '500:0.5,100:0.7': updates must be above 0 and increase, and ratios must not increase",
     ),
     "no layers behind masks": (f"{SUPERMASK} --encoder-layers 0", "--encoder-layers 0: must be at least 1"),
     "quantization noise": (f"{SUPERMASK} --quant-noise-pq 0.1", "--quant-noise-pq 0.1: not supported with masked weights"),

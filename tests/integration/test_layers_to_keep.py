@@ -156,7 +156,7 @@ def test_layernorms_that_were_trained_within_frozen_layers_are_taken():
 
 
 def test_a_layer_named_twice_is_refused(toy_data):
-    expected = "--encoder-layers-to-keep '0,0': name layers from 0 to 2, each of them once, as in 0,2"
+    expected = "--encoder-layers-to-keep '0,0': give layer numbers between 0 and 2 without repeats, for example 0,2"
     for given in ("0,0", ":"):
         error, status = error_of(toy_data, *MODELS["frozen"].split(), "--encoder-layers-to-keep", given, "--no-save")
         assert (error, status) == (f"fairseq-train: error: {expected.replace('0,0', given)}\n", 2)

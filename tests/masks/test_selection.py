@@ -115,7 +115,7 @@ def test_ratio_outside_its_range(keep):
 
 @pytest.mark.parametrize("keep, coat", [(0.5, 0.5), (0.1, 0.3)])
 def test_coats_must_descend(keep, coat):
-    with pytest.raises(ValueError, match="must be strictly descending"):
+    with pytest.raises(ValueError, match="each ratio must be smaller than"):
         mask_of(torch.ones(3), keep, (coat,))
 
 

@@ -15,11 +15,11 @@ from fairseq_reservoir.plan.mask_choices import MaskChoices
         ({"keep_ratio": 1.5}, "keep ratio 1.5: must be a number greater than 0 and at most 1"),
         (
             {"coats": (0.5,)},
-            r"keep ratios \[0.5, 0.5\]: the keep ratio and the further ratios of the coats must be strictly descending",
+            r"keep ratios \[0.5, 0.5\]: each ratio must be smaller than the one before it",
         ),
         (
             {"coats": (0.1, 0.2)},
-            r"keep ratios \[0.5, 0.1, 0.2\]: the keep ratio and the further ratios of the coats must be strictly descending",
+            r"keep ratios \[0.5, 0.1, 0.2\]: each ratio must be smaller than the one before it",
         ),
         ({"scope": "layer"}, "scope layer: must be one of tensor, row, global"),
         ({"ranking": "sign"}, "ranking sign: must be one of magnitude, value"),
@@ -29,15 +29,15 @@ from fairseq_reservoir.plan.mask_choices import MaskChoices
         ({"pin": -0.1}, "pin -0.1: must be at least 0 and less than 1; .*"),
         (
             {"keep_schedule": ((20, 0.7), (10, 0.5))},
-            "keep schedule .*: updates must be greater than 0 and ascend, ratios must not ascend",
+            "keep schedule .*: updates must be above 0 and increase, and ratios must not increase",
         ),
         (
             {"keep_schedule": ((10, 0.4), (20, 0.5))},
-            "keep schedule .*: updates must be greater than 0 and ascend, ratios must not ascend",
+            "keep schedule .*: updates must be above 0 and increase, and ratios must not increase",
         ),
         (
             {"keep_schedule": ((0, 0.5),)},
-            "keep schedule .*: updates must be greater than 0 and ascend, ratios must not ascend",
+            "keep schedule .*: updates must be above 0 and increase, and ratios must not increase",
         ),
         ({"keep_schedule": ((10, 0.6),)}, "keep schedule .*: must end at the keep ratio 0.5"),
     ],
