@@ -83,6 +83,7 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
 
 def _check_model(source: Checkpoint) -> None:
     config = source.config.model
+    flags = vars(read(PlanFlags, config))
 
     def refuse(reason: str) -> NoReturn:
         raise InputError(f"CHECKPOINT {source.path}: {reason}")
@@ -90,8 +91,8 @@ def _check_model(source: Checkpoint) -> None:
     if type(source.model) not in [MODEL_REGISTRY[name] for name in _MODELS]:
         refuse(f"{config._name} is not a translation model of this plugin")
     for stack in ("encoder", "decoder"):
-        given = read(PlanFlags, config).stack(stack)
-        for slot in slots(given.plan, given.to_keep) if given.plan else ():
+        plan = flags[f"reservoir_{stack}"]
+        for slot in slots(plan, flags[f"{stack}_layers_to_keep"]) if plan else ():
             if not slot.kind.fairseqs:
                 refuse(
                     f"{stack} layer {slot.origin} is {slot.letter} ({slot.kind.name}), which fairseq's transformer does not have;"

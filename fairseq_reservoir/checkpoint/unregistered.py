@@ -25,9 +25,9 @@ def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
         InputError: a kind of layer is not registered; the message has its letter and name.
     """
     model, names = getattr(state.get("cfg"), "model", None), _stored_names(state)
-    flags = read(PlanFlags, model)
+    flags = vars(read(PlanFlags, model))
     for stack in kinds.STACKS:
-        plan = flags.stack(stack).plan or ""
+        plan = flags[f"reservoir_{stack}"] or ""
         for letter in filter(str.isalpha, plan):
             known = kinds.kind_of(letter).name if letter in kinds.letters_where() else None
             if known is None or letter in names and names[letter] != known:

@@ -1,4 +1,4 @@
-"""Freeze parameters of any built torch model by name, and read its masks and its slot table."""
+"""Freeze parameters of any torch model by name, and read its masks and its slot table."""
 
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -16,20 +16,21 @@ from .table_of_model import table_of, tied_names
 def freeze(model: nn.Module, spec: str) -> list[str]:
     """Freeze parameters of a model: set their ``requires_grad`` to False. Call it before the optimizer is made.
 
-    A checkpoint does not record the call. To train with fairseq's trainer and resume, use the flag ``--freeze`` instead.
+    Checkpoints do not contain this setting. To train with fairseq's trainer and resume, use the flag ``--freeze`` instead.
 
     Args:
         model: any torch or fairseq model.
         spec: comma-separated items. An item is a path in the model, or a component of fairseq's models such as ``att`` or
-            ``encoder.ffn``. A path is the name of a parameter, or of a module with all its parameters, and may contain the
-            wildcards ``*``, ``?`` and ``[...]``. A path takes precedence over a component of the same name.
+            ``encoder.ffn``. A path is the name of a parameter or a module; a module stands for all its parameters. It may contain
+            the wildcards ``*``, ``?`` and ``[...]``. If an item is both a path and a component, it means the path.
 
     Returns:
         Names of the parameters that the spec selects, in the order of the model. A tied parameter appears once, under its first
         name. Adapters of ``--frozen-adapter`` are never selected.
 
     Raises:
-        InputError: an item selects nothing, or a mask would change although its scores are frozen. Nothing is frozen then.
+        InputError: an item selects nothing, or a mask would change although its scores are frozen. If this is raised, nothing has
+            been frozen.
 
     Example:
         >>> from torch import nn
@@ -62,7 +63,7 @@ def freeze(model: nn.Module, spec: str) -> list[str]:
 
 
 def _selected(item: str, names: list[str], model: nn.Module) -> set[str]:
-    """Names below a path. If the item is not a path, the names of a component."""
+    """Return the names below a path. If the item is not a path, return the names of a component."""
     below = {name for name in names if fnmatchcase(name, item) or fnmatchcase(name, f"{item}.*")}
     if below or not item:
         found = below
@@ -71,20 +72,20 @@ def _selected(item: str, names: list[str], model: nn.Module) -> set[str]:
             found = freeze_spec.selected(item, names, "freeze")
         except InputError as error:
             modules = " ".join(name for name, _ in model.named_children())
-            raise InputError(f"{error}; also not a path in this model; its modules: {modules}") from error
+            raise InputError(f"{error}; {item!r} is not a path in this model either; its modules: {modules}") from error
     if not found:
-        raise InputError("freeze: the spec has an empty item; name a path in the model or a component")
+        raise InputError("freeze: the spec has an empty item; give a path in the model or a component")
     return found
 
 
 def masks(model: nn.Module) -> dict[str, Tensor]:
-    """Current masks of a model by the names of its masked modules: bool tensors (rows, columns), True for each kept weight.
+    """Return the current masks of a model: name of the masked module -> bool tensor (rows, columns), True for each kept weight.
 
-    The masked weight is W' = g (W * M) with the random matrix W, the mask M and a gain g. W is ``frozen_weight`` of the module. A
-    signed mask also has entries -1, and with several masks for a matrix M is their sum; both are True where M is not 0.
+    The masked weight is W' = g (W * M) with the random matrix W (``frozen_weight`` of the module), the mask M and a gain g. M may also
+    have entries of -1 (signed masks) or be a sum of several masks. The result is True where M is not 0.
 
     Args:
-        model: any torch or fairseq model. A model without masks gives an empty dictionary.
+        model: any torch or fairseq model. For a model without masks, the result is empty.
 
     Raises:
         InputError: the masks are multiplied into the weights, as in a model that ``load`` prepared for translation.
@@ -101,25 +102,25 @@ def masks(model: nn.Module) -> dict[str, Tensor]:
     built: SlotTable | None = getattr(model, "slot_table", None)
     if not found and built and any(e.name.endswith(".scores") for e in built.entries):
         raise InputError(
-            "masks: multiplied into the weights of this model for translation; read the checkpoint by"
-            " fairseq.checkpoint_utils.load_model_ensemble"
+            "masks: this model was prepared for translation, which multiplies its masks into the weights; load the checkpoint with"
+            " fairseq.checkpoint_utils.load_model_ensemble instead"
         )
     return found
 
 
 def slot_table(model: nn.Module) -> SlotTable:
-    """Slot table of a model: kind, state, parameters and FLOPs of each layer and of each module outside the layers.
+    """Return the slot table of a model: kind, state, parameters and FLOPs of each layer and of each module outside the layers.
 
-    A parameter is frozen if its ``requires_grad`` is False. FLOPs count the products of one token with each matrix. They are
-    exact for fairseq's Transformers. For other models they assume that each matrix is used once for each token, and that the
-    backward pass computes the gradient of every input.
+    A parameter is frozen if its ``requires_grad`` is False. FLOPs are the products of one token with each matrix. They are exact for
+    fairseq's Transformers. In other models, each matrix is assumed to be used once for each token, and the backward pass is assumed to
+    compute the gradient of every input.
 
     Args:
         model: any torch or fairseq model.
 
     Returns:
-        The table. ``print`` shows it as text, and a notebook as an HTML table. ``rows`` has a ``Row`` for each line, ``records()``
-        a dictionary for each line, and ``to_pandas()`` is a ``DataFrame`` if pandas is installed.
+        The table. ``print`` shows it as text, a notebook shows it as HTML. ``rows`` has a ``Row`` for each line, ``records()``
+        returns a dictionary for each line, and ``to_pandas()`` a ``DataFrame`` if pandas is installed.
 
     Example:
         >>> from torch import nn
@@ -145,7 +146,7 @@ def slot_table(model: nn.Module) -> SlotTable:
     table = table_of(model, {}, seed, untrained=untrained)
     if built is None:
         return table
-    # The table of a built model has the kinds of its layers and its random tensors. Only what is trained may have changed.
+    # The table of a built model contains the kinds of its layers and its random tensors. Parameters may have been frozen since.
     backward = {row.place: row.backward_flops for row in table.rows}
     rows = (
         replace(

@@ -1,4 +1,4 @@
-"""Store plan, seed and flags in checkpoints, and refuse to resume with different ones."""
+"""Store plan, seed and flags of a model in checkpoints, and refuse to resume with other values."""
 
 import hashlib
 import json
@@ -37,9 +37,9 @@ resuming: ContextVar[Resumed | None] = ContextVar("resuming", default=None)
 # fairseq's moving average skips tensors with "version" in their name.
 BUFFER = "reservoir_version"
 _HASH = "sha256"
-# Flags that a new training may add to the model of a checkpoint, but cannot change or remove.
+# Adapter flags. A new training may add them to the model of a checkpoint, but cannot change or remove them.
 _ADDITIONS = ("frozen_adapter", "frozen_adapter_rank", "frozen_adapter_scale")
-# Flags that are stored, as in earlier versions, but not compared, because no tensor depends on them.
+# Flags that are stored for earlier versions, but not compared, because no tensor depends on them.
 NOT_COMPARED = ("embed_min_coverage",)
 # Flags that remove layers from a model. All other fields of a description describe the model with all its layers.
 PRUNING_FLAGS = {f"{stack}_layers_to_keep": f"--{stack}-layers-to-keep" for stack in ("encoder", "decoder")}
@@ -49,29 +49,25 @@ class DescribedInCheckpoint:
     """Mix-in for a model: store a description of the model in its state dict, and compare it with the description in a loaded state dict.
 
     The description is a JSON text in an integer buffer, one byte per entry. Half precision, the moving average and the average of equal
-    descriptions do not change the buffer. The average of different texts can be a valid third text. The text contains a hash to detect
-    this.
+    descriptions do not change the buffer. The average of different texts can be a valid third text, so the text contains a hash.
 
-    A checkpoint of plain fairseq has no description. It is accepted unless a tensor that this model draws from the seed has another value
-    in the checkpoint. Capital letters and --frozen-init draw tensors from the seed. --freeze alone keeps the values of the checkpoint.
+    A checkpoint of plain fairseq has no description. It is accepted unless it has another value for a tensor that this model draws from
+    the seed. Capital letters and --frozen-init draw tensors from the seed. --freeze alone keeps the values of the checkpoint.
 
-    With ``--encoder-layers-to-keep`` the description has the fields of the model with all its layers, and the numbers of the kept layers.
-    Such a pruned model loads checkpoints of the whole model, and its own checkpoints.
-
-    ``description_flags`` are the fields that must agree, each with its flag. ``resume_flags`` must agree only when the optimizer's state
-    is restored. The adapter flags among them must always agree if the checkpoint has adapters.
+    With ``--encoder-layers-to-keep``, the description contains the fields of the model with all its layers, and the numbers of the kept
+    layers. Such a pruned model loads checkpoints of the whole model, and its own checkpoints.
     """
 
+    # Field of the description -> its flag. ``description_flags`` must always agree with the checkpoint. ``resume_flags`` must agree only
+    # when the optimizer's state is restored, except adapter flags, which must always agree if the checkpoint has adapters.
     description_flags: dict[str, str] = {}
     resume_flags: dict[str, str] = {}
-
-    # The reason why this model cannot load only some layers of a checkpoint; None if it can.
+    # Reason why this model cannot load only some layers of a checkpoint; None if it can.
     whole_only: str | None = None
+    # Pruning flag -> its value, such as "0,2". Empty if no stack is pruned.
+    keeps: dict[str, str] = {}
 
     register_buffer: Callable[..., None]
-
-    # Flag -> the layers that it keeps, such as "0,2". Only flags of pruned stacks.
-    keeps: dict[str, str] = {}
 
     def remember_description(self, description: dict, kept: dict[str, str]) -> None:
         """Store the description of a built model.
@@ -80,10 +76,9 @@ class DescribedInCheckpoint:
             description: the fields of the model with all its layers; the values have JSON types.
             kept: stack -> its kept layers, such as "0,2"; empty if all layers are kept.
         """
-        self.keeps = {PRUNING_FLAGS[f"{stack}_layers_to_keep"]: layers for stack, layers in kept.items() if layers}
-        self.register_buffer(
-            BUFFER, _encode(description | {f"{stack}_layers_to_keep": layers for stack, layers in kept.items()})
-        )
+        pruning = {f"{stack}_layers_to_keep": layers for stack, layers in kept.items()}
+        self.keeps = {PRUNING_FLAGS[field]: layers for field, layers in pruning.items()}
+        self.register_buffer(BUFFER, _encode(description | pruning))
 
     def make_generation_fast_(self, **kwargs):
         """Prepare the model for inference: merge the adapters into their matrices, then run fairseq's preparation."""
@@ -91,18 +86,17 @@ class DescribedInCheckpoint:
         super().make_generation_fast_(**kwargs)
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
-        """Load a state dict as fairseq does. With ``strict``, a state dict without a description must have all random tensors."""
+        """Load a state dict as fairseq does. With ``strict``, a state dict without a description must contain all random tensors."""
         if strict and BUFFER not in state_dict:
             self._prune(state_dict)
             self._refuse_without_random_tensors(state_dict)
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
     def upgrade_state_dict_named(self, state_dict, name):
-        """Prune a state dict, compare its description, and complete the description. fairseq calls this before it loads a state dict.
+        """Prune a state dict, and compare and complete its description. fairseq calls this before it loads a state dict.
 
-        Layers are removed here, because fairseq then compares the layers of the model and of the state dict by number. The description
-        of the model has the numbers of the kept layers. fairseq itself removes layers later, by flags that it then deletes from the
-        configuration.
+        Layers are removed here, because the next step compares the layers of the model and of the state dict by number. fairseq itself
+        removes layers later.
 
         Raises:
             InputError: the checkpoint is of another model.
@@ -118,13 +112,13 @@ class DescribedInCheckpoint:
             state_dict[key] = self.reservoir_version
             return state_dict
         stored, own = read_description(state_dict[key]), read_description(self.reservoir_version)
-        # The layers to keep of a checkpoint of the whole model. A checkpoint of a pruned model keeps all its layers.
+        # Only a checkpoint of the whole model is pruned.
         pruning = {} if _kept(stored) else _kept(own)
         self._refuse_differences(stored, own, pruning)
         changed = {field: own.get(field) for field in self.resume_flags if own.get(field) != stored.get(field)}
         if changed and not resuming.get():
             self._refuse_other_values(state_dict, prefix, stored)
-        # The checkpoints of this training store the flags of this training.
+        # New checkpoints store the flags of this training.
         if changed or pruning:
             state_dict[key] = _encode(stored | changed | pruning)
         self.register_buffer(BUFFER, state_dict[key].to(self.reservoir_version.device))
@@ -149,10 +143,10 @@ class DescribedInCheckpoint:
         if plans and not any(stack in stored for stack in plans):
             raise InputError(
                 "the checkpoint is of a model without a layer plan, such as --arch frozen_...: "
-                f"{type(self).__name__} can load its own checkpoints, and those of fairseq's model of the same shape"
+                f"{type(self).__name__} can load its own checkpoints and checkpoints of fairseq's model with the same shape"
             )
         for field, flag in self._differences(stored | pruning, own).items():
-            # --reset-optimizer does not help if tensors are drawn from the seed, because they would keep the values of the checkpoint.
+            # --reset-optimizer does not help if tensors are drawn from the seed, because they would get the values of the checkpoint.
             is_drawn = field in ("frozen_init", "frozen_seed") and own.get(field) is not None
             can_reset = field in self.resume_flags and field not in self._adapter_flags(stored) and not is_drawn
             refuse_change(flag, own.get(field), stored.get(field), can_reset)
@@ -166,20 +160,20 @@ class DescribedInCheckpoint:
             # Adapters and their shared random tensors may be missing, because --frozen-adapter adds them to any checkpoint.
             if name in own and name not in state_dict and atom(name) != ADAPTER:
                 raise InputError(
-                    f"the checkpoint has no {name}, so it is of another architecture; give a checkpoint of {type(self).__name__}"
+                    f"the checkpoint has no {name}, so it has another architecture; give a checkpoint of {type(self).__name__}"
                 )
 
     def _refuse_other_values(self, state_dict, prefix, stored):
-        """Refuse a checkpoint with trained values, or values of another seed, for a tensor that this model draws from the seed.
+        """Refuse a checkpoint with other values for a tensor that this model draws from the seed.
 
-        ``stored`` is the description of the checkpoint, empty if it has no description.
+        ``stored`` is the description of the checkpoint, or empty.
         """
         entries, own = {entry.name: entry for entry in self.slot_table.entries}, self.state_dict()
         for name in getattr(self, "recipes", {}):
             given = state_dict.get(prefix + name)
             if name not in entries or given is None or own[name].is_meta or _may_be_drawn_here(given, own[name]):
                 continue
-            # The descriptions agree on letters and masks. Their tensors may come from a file, or from a trained LayerNorm.
+            # Descriptions agree on letters and masks. Their tensors may differ from the seed's, for example if they come from a file.
             if stored and not (entries[name].frozen_init or atom(name) == ADAPTER):
                 continue
             here, seed = read_description(self.reservoir_version), stored.get("frozen_seed")
@@ -188,20 +182,23 @@ class DescribedInCheckpoint:
             init, where = entries[name].frozen_init, layer_of(entries[name].random_name or name)
             if seed is not None and seed != here.get("frozen_seed") and (init or atom(name) == ADAPTER):
                 raise InputError(
-                    f"--reservoir-seed {here.get('frozen_seed')} (default: --seed): {others}; give {seed}, the seed of the checkpoint"
+                    f"--reservoir-seed {here.get('frozen_seed')} (default: --seed): {others}; give --reservoir-seed {seed}"
                 )
             if init:
-                raise InputError(f"--frozen-init {init}: {others}; remove --frozen-init to freeze these values")
+                raise InputError(
+                    f"--frozen-init {init}: {others}; remove --frozen-init to freeze the values of the checkpoint"
+                )
             if where is None or where[0] not in self.description_flags:
                 raise InputError(f"{name} is drawn from the seed, but {others}; give a checkpoint of this architecture")
             stack, plan = where[0], here[where[0]]
+            letter = plan[where[1]]
             raise InputError(
-                f"{self.description_flags[stack]} {plan}: {plan[where[1]]} is a random layer, but {others}; to freeze these values, "
-                f"replace the letter by that of a trained layer, and add --freeze {stack}.layers.{where[1]}"
+                f"{self.description_flags[stack]} {plan}: {letter} is a random layer, but {others}. To freeze the values of the "
+                f"checkpoint, write the letter of a trained layer instead of {letter}, and add --freeze {stack}.layers.{where[1]}"
             )
 
     def _adapter_flags(self, stored):
-        """The adapter flags of a checkpoint. A new training cannot change or remove them."""
+        """Return the adapter flags of a checkpoint, which a new training cannot change or remove."""
         return {field: self.resume_flags[field] for field in _ADDITIONS if stored.get(field) is not None}
 
     def _differences(self, stored, own):
@@ -214,9 +211,9 @@ class DescribedInCheckpoint:
 
 
 def _may_be_drawn_here(given, own):
-    """Whether a tensor equals the tensor that is drawn here, up to the rounding of another machine or of half precision.
+    """Whether a tensor equals the tensor that is drawn here, except for the rounding of another machine or of half precision.
 
-    The result is also true for tensors of another shape, because fairseq refuses to load them.
+    Return True for tensors of another shape too, because fairseq refuses to load them.
     """
     return given.shape != own.shape or torch.allclose(
         given.to(own.device, torch.float32), own.float(), rtol=1e-2, atol=1e-4
@@ -241,11 +238,7 @@ def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
     value = "it" if trained is True else trained
     was, same = ("without it", "remove it") if trained is None else (f"with {value}", f"give {value}")
     resumed = resuming.get()
-    elsewhere = (
-        "in another --save-dir"
-        if resumed is not None and resumed.save_dir_has_a_checkpoint
-        else "without that checkpoint"
-    )
+    elsewhere = "in another --save-dir" if resumed and resumed.save_dir_has_a_checkpoint else "without that checkpoint"
     raise InputError(
         f"{shown}: the checkpoint was trained {was}; "
         f"{same}{', add --reset-optimizer' if can_reset else ''}, or start a new training {elsewhere}"
@@ -265,21 +258,21 @@ def read_description(buffer: torch.Tensor) -> dict:
     except (ValueError, TypeError, AttributeError):
         pass
     raise InputError(
-        f"{BUFFER}: the checkpoint's description of its model is damaged, for example by averaging checkpoints of different seeds or"
-        " plans; 'fairseq-reservoir average' compares the checkpoints first"
+        f"{BUFFER}: the checkpoint's description of its model is damaged, for example because checkpoints with different seeds or plans"
+        " were averaged; 'fairseq-reservoir average' compares the checkpoints first"
     )
 
 
 def _kept(description) -> dict[str, str]:
-    """The fields of a description with the kept layers."""
+    """Return the fields of a description with the numbers of kept layers."""
     return {field: description[field] for field in PRUNING_FLAGS if description.get(field)}
 
 
 def _encode(description) -> torch.Tensor:
     """Encode a description as JSON text: an int32 tensor with one ASCII character per entry.
 
-    int32 does not overflow when checkpoints are added up: fairseq's script for averages adds up integer tensors before it divides them.
-    NCCL cannot send int16. --fp16 would round a floating-point tensor. Older files have int64.
+    int32 does not overflow in fairseq's script for averages, which adds up integer tensors before it divides them. NCCL cannot send
+    int16. --fp16 would round a floating-point tensor. Older files have int64.
     """
     text = json.dumps({**description, _HASH: _hash_of(description)}, sort_keys=True)
     return torch.tensor(list(text.encode()), dtype=torch.int32)

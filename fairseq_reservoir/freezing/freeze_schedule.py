@@ -1,4 +1,4 @@
-"""Freeze schedules of ``freeze_skip``: the number of an update determines the tensors that are frozen.
+"""Freeze schedules of ``freeze_skip``, which determine the frozen tensors of every update.
 
 ``--freeze-schedule``, ``--freeze-progressive`` and ``--freeze-rotate`` freeze tensors. ``--freeze-update-every`` skips updates of tensors.
 """
@@ -11,8 +11,8 @@ from ..options.freeze_skip_options import Change, FreezeSkipOptions, resolve
 from ..plan import freeze_spec
 from ..random_tensors import philox
 
-# In each phase of a schedule, at most so many updates are searched for one that trains nothing. The pattern of skipped updates repeats
-# after the least common multiple of the periods of --freeze-update-every, which is rarely larger.
+# Largest number of updates per phase of a schedule that are searched for an update that trains nothing. The pattern of skipped updates
+# repeats after the least common multiple of the periods of --freeze-update-every, which is rarely larger.
 _LONGEST_CYCLE = 10_000
 
 
@@ -20,22 +20,21 @@ class FreezeSchedule:
     """The frozen parameters and the skipped parameters of every update.
 
     Updates are numbered from 0. A frozen parameter has no gradient, no update, no decay and no optimizer state. When it is trained
-    again, its optimizer state starts at the initial value. A skipped parameter keeps its state, and gets no update, decay or momentum.
+    again, its optimizer state starts at the initial value. A skipped parameter keeps its state, but gets no update, decay or momentum.
 
-    ``--freeze-rotate`` works as LISA (Pan et al., 2024): each period trains randomly drawn layers, and all parameters outside layers.
+    ``--freeze-rotate`` works as LISA (Pan et al., 2024): each period trains randomly drawn layers, and all parameters outside the layers.
     The draw depends on the seed and the number of the period, so it is the same on all ranks and in resumed runs.
 
     Args:
         names: the parameters that may be trained, in the model's order.
-        options: the flags. With ``freeze_progressive`` START:EVERY, layer i of every stack is frozen at update START + i EVERY, except
-            the last layer of the stack. A tensor that several layers share is frozen with the last of these layers.
+        options: the flags. ``freeze_progressive`` START:EVERY freezes layer i of every stack at update START + i EVERY, except the
+            stack's last layer.
         seed: seed of the rotation.
         untrained: the names of the model's other parameters.
         aliases: further names of tied parameters, name -> name in ``names``. Freeze specs match these names too.
 
     Raises:
-        InputError: a flag does not parse, names nothing, freezes a parameter twice, leaves nothing to train, ... The message is one
-            line with the flag.
+        InputError: one line with the flag, if it is invalid, matches nothing, freezes a parameter twice or leaves nothing to train.
     """
 
     def __init__(self, names, options: FreezeSkipOptions, seed: int = 1, untrained=(), aliases=None):
@@ -54,26 +53,26 @@ class FreezeSchedule:
         self.layers = layers_of(self.names)
         if self.rotate and self.rotate[0] >= len(self.layers):
             raise InputError(
-                f"--freeze-rotate {rotate}: the model has {len(self.layers)} layers with trained parameters; train fewer layers at a time"
+                f"--freeze-rotate {rotate}: the model has only {len(self.layers)} layers with trained parameters; give a smaller K"
             )
         self._check_something_is_trained()
 
     def frozen(self, update: int) -> frozenset[str]:
-        """The parameters that are frozen at an update. They have no optimizer state."""
+        """Return the parameters that are frozen at an update."""
         if self.rotate:
             return self._rotated_out(update // self.rotate[1])
         return next(names for first, names in reversed(self.phases) if first <= update)
 
     def frozen_in_phases(self) -> tuple[frozenset[str], ...]:
-        """The frozen parameters of each phase of the schedule."""
+        """Return the frozen parameters of each phase of the schedule."""
         return tuple(names for _, names in self.phases)
 
     def skipped(self, update: int) -> frozenset[str]:
-        """The parameters that ``--freeze-update-every`` skips at an update."""
+        """Return the parameters that ``--freeze-update-every`` skips at an update."""
         return frozenset(name for name, period in self.every.items() if update % period)
 
     def line(self, change: Change) -> str:
-        """A log line for a change, with the number of frozen tensors after all changes of its update."""
+        """Format a change for the log, with the number of frozen tensors after all changes of its update."""
         outside = dict.fromkeys(n.rpartition(".")[0] for n in change.names if not freeze_spec.layer_of(n))
         spec = f"{change.spec} with {', '.join(outside)}" if outside else change.spec
         return (
@@ -93,9 +92,8 @@ class FreezeSchedule:
         return "\n".join(lines)
 
     def _phases(self, changes):
-        """Pairs (first update, frozen names) in ascending order, from update 0."""
-        # A tied parameter may be frozen by one of its names and later by another name, for example first with the encoder, then with
-        # the decoder.
+        """Return pairs (first update, frozen names) in ascending order, from update 0."""
+        # A tied parameter may be frozen under several names, for example first with the encoder, then with the decoder.
         frozen, named, phases = frozenset(), set(), {0: frozenset()}
         for change in changes:
             matched = set(change.names) or self._selected(change.spec, change.flag)
@@ -103,7 +101,7 @@ class FreezeSchedule:
             at = f"{change.flag}: at update {change.update}, {change.spec}"
             if change.freeze and matched & named:
                 raise InputError(
-                    f"{at} is frozen, but its parameter {min(matched & named)} is already frozen then; freeze a parameter only once"
+                    f"{at} is frozen, but its parameter {min(matched & named)} is already frozen; freeze a parameter only once"
                 )
             if not change.freeze and chosen - frozen:
                 raise InputError(
@@ -116,26 +114,24 @@ class FreezeSchedule:
         return tuple(phases.items())
 
     def _selected(self, spec, flag):
-        """The names that a freeze spec matches, including the further names of tied parameters."""
+        """Return the names that a freeze spec matches, including all names of tied parameters."""
         return freeze_spec.selected(spec, self.owners, flag, others=self.untrained)
 
     def _progressive(self, times, text):
-        """The changes of ``--freeze-progressive``, layer by layer.
+        """Return the changes of ``--freeze-progressive``, layer by layer.
 
-        A tensor that several layers share is frozen with the last of these layers. It is never frozen if one of them stays trained.
+        A tensor that several layers share is frozen with the last of these layers, or never if one of them stays trained.
         """
         if not times:
             return []
         start, every = times
-        last = {}
-        for stack, layer in layers_of(self.names):
-            last[stack] = max(last.get(stack, 0), layer)
+        last = freeze_spec.last_layers(self.names)
         turns = [
             (stack, layer) for layer in range(max(last.values(), default=0)) for stack in last if layer < last[stack]
         ]
         if not turns:
             raise InputError(
-                f"--freeze-progressive {text}: no stack of the model has a layer below its last layer, which stays trained"
+                f"--freeze-progressive {text}: freezes no layer, because no stack has a layer below its last trained layer; remove the flag"
             )
         places = {name: set() for name in self.names}
         for name, owner in self.owners.items():
@@ -146,7 +142,8 @@ class FreezeSchedule:
                 freezes[max(sharing, key=turns.index)].append(name)
         if not any(freezes.values()):
             raise InputError(
-                f"--freeze-progressive {text}: no layer can freeze: the last layer stays trained, and the others have only its parameters"
+                f"--freeze-progressive {text}: freezes nothing, because the lower layers share all parameters with the last layer, which "
+                "stays trained; remove the flag"
             )
         return [
             Change(start + layer * every, f"{stack}.layers.{layer}", True, "--freeze-progressive", tuple(names))
@@ -175,7 +172,7 @@ class FreezeSchedule:
             skipped = [layer for layer in self.layers.values() if self.every.keys() >= set(layer)]
             if not outside and len(skipped) >= self.rotate[0]:
                 raise InputError(
-                    "--freeze-update-every: skips all parameters that --freeze-rotate may train; leave something to train"
+                    "--freeze-update-every excludes every parameter that --freeze-rotate could train; exclude fewer"
                 )
             return
         cycle = min(_LONGEST_CYCLE, math.lcm(*self.every.values()))
@@ -184,12 +181,12 @@ class FreezeSchedule:
             for update in range(first, int(min(after, first + cycle))):
                 if not set(self.names) - self.frozen(update) - self.skipped(update):
                     raise InputError(
-                        f"--optimizer freeze_skip: nothing is trained at update {update}; leave something to train"
+                        f"--optimizer freeze_skip: nothing is trained at update {update}; freeze fewer components"
                     )
 
 
 def layers_of(names) -> dict[tuple[str, int], list[str]]:
-    """The parameters of each layer: (stack, depth) -> names."""
+    """Return the parameters of each layer: (stack, depth) -> names."""
     layers: dict[tuple[str, int], list[str]] = {}
     for name in names:
         layer = freeze_spec.layer_of(name)

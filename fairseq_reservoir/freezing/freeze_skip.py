@@ -1,6 +1,6 @@
 """``--optimizer freeze_skip`` and ``freeze_skip_<name>``: optimizer wrapper that freezes and unfreezes parameters on a schedule.
 
-Parameters that ``--freeze`` or a layer plan froze are never given to an optimizer. After the model is built, only this optimizer
+The optimizer never gets the parameters that ``--freeze`` or a layer plan freezes. After the model is built, only this optimizer
 freezes or unfreezes parameters.
 """
 
@@ -24,8 +24,8 @@ PREFIX = "freeze_skip"
 class FreezeSkip:
     """Mix-in for an optimizer of fairseq. It precedes the optimizer's class in the list of bases.
 
-    A frozen parameter has ``requires_grad`` off, so that its gradient is neither computed nor reduced. Its ``grad`` is None, so that
-    every optimizer of fairseq skips the parameter, also for weight decay. It has no optimizer state.
+    The gradient of a frozen parameter is neither computed nor reduced, because ``requires_grad`` is False. Its ``grad`` is None, so that
+    every optimizer of fairseq skips the parameter, also in weight decay. It has no optimizer state.
     """
 
     params: Iterable[torch.nn.Parameter]  # ``params`` and ``optimizer`` are attributes of fairseq's optimizer
@@ -37,7 +37,7 @@ class FreezeSkip:
 
     def step(self, *args, **kwargs):
         for name in self.idle:
-            # fairseq sets the gradients of fp32 copies to 0, with which weight decay would still change the copies.
+            # fairseq sets the gradients of fp32 copies to 0, but weight decay would still change copies with such a gradient.
             self.copies[name].grad = None
         self._rescale_idle_momentum()
         return super().step(*args, **kwargs)
@@ -63,7 +63,7 @@ class FreezeSkip:
 
         Args:
             schedule: the schedule of the run.
-            parameters: the model's trained parameters by name, in the order of this optimizer's own parameters (the same or fp32 copies).
+            parameters: the model's trained parameters by name, in the order of this optimizer's parameters (the same or fp32 copies).
         """
         own = list(self.params)
         self.schedule, self.parameters, self.update = schedule, parameters, None
@@ -87,7 +87,7 @@ class FreezeSkip:
                 self.optimizer.state[self.copies[name]] = self._state_at_start(self.copies[name])
 
     def _state_at_start(self, parameter):
-        """The initial state of a parameter, for optimizers that create all state in the constructor, as Adagrad does."""
+        """Return the initial state of a parameter, for optimizers that create all state in the constructor, such as Adagrad."""
         return type(self.optimizer)([parameter], **self.optimizer.defaults).state[parameter]
 
     def state_dict(self):
@@ -102,17 +102,12 @@ class FreezeSkip:
         stored, own = state_dict.get(PREFIX, {}), self.given_flags()
         refuse_removed_flag(stored)
         for flag in (*FLAGS, "seed"):
-            given, trained = own.get(flag), stored.get(flag)
-            if given is True or trained is True:  # a switch
-                given, trained = given and "given", trained and "it"
-                if given and trained:
-                    continue
-            if given != trained:
-                refuse_change(flag_of(flag), given, trained, can_reset=True)
+            if own.get(flag) != stored.get(flag):
+                refuse_change(flag_of(flag), own.get(flag), stored.get(flag), can_reset=True)
         super().load_state_dict({key: value for key, value in state_dict.items() if key != PREFIX}, optimizer_overrides)
 
     def given_flags(self):
-        """The given flags of the schedule, and the seed if ``--freeze-rotate`` depends on it."""
+        """Return the given flags of the schedule, and with ``--freeze-rotate`` also the seed."""
         given = given_flags(read(FreezeSkipOptions, getattr(self, "cfg", None) or self.args))
         if given.get("freeze_rotate") and self.schedule:
             given["seed"] = self.schedule.seed
@@ -120,15 +115,15 @@ class FreezeSkip:
 
 
 def refuse_removed_flag(stored: dict) -> None:
-    """Refuse the schedule of a checkpoint that was trained with ``--freeze-auto``, a flag of earlier versions.
+    """Refuse a checkpoint that was trained with ``--freeze-auto``, a flag of earlier versions.
 
     Raises:
-        InputError: one line with the way to continue.
+        InputError: one line with the flags to give instead.
     """
     if stored.get("freeze_auto"):
         raise InputError(
-            "--freeze-auto: was removed, and the checkpoint was trained with it; resume with --reset-optimizer and a --freeze-schedule "
-            "of the layers that the log of that training names as frozen"
+            "--freeze-auto: the checkpoint was trained with this flag, which was removed; resume with --reset-optimizer and a "
+            "--freeze-schedule of the layers that are frozen according to the log of that training"
         )
 
 
@@ -136,7 +131,7 @@ def register_all() -> None:
     """Register ``freeze_skip`` and ``freeze_skip_<name>`` for the optimizers that fairseq has."""
     for name, inner in list(OPTIMIZER_REGISTRY.items()):
         if name == "composite" or name.startswith(PREFIX):
-            continue  # composite uses other optimizers for groups of parameters, which only a configuration can name
+            continue  # composite has an optimizer for each group of parameters, and only a configuration can set them
         _register(f"{PREFIX}_{name}", inner, OPTIMIZER_DATACLASS_REGISTRY.get(name))
     _register(PREFIX, OPTIMIZER_REGISTRY["adam"], OPTIMIZER_DATACLASS_REGISTRY["adam"])
 

@@ -17,7 +17,7 @@ FLAGS = tuple(flag.name for flag in fields(FreezeSkipOptions) if flag.name != "_
 
 
 def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | None:
-    """The freeze schedule that an optimizer's options describe for a model; None if no flag of a schedule is given."""
+    """Return the freeze schedule of an optimizer's options for a model. Return None if no flag of a schedule is given."""
     options = read(FreezeSkipOptions, options)
     given = given_flags(options)
     if not given:
@@ -30,19 +30,19 @@ def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | 
         name: owner for name, (owner, _) in tied_names(model, parameters).items() if parameters[owner].requires_grad
     }
     schedule = FreezeSchedule(names[True], options, seed=seed, untrained=names[False], aliases=aliases)
-    said = given_option(*next(iter(given.items())))
+    flag = given_option(*next(iter(given.items())))
     for frozen in (schedule.frozen(0),) if schedule.rotate else schedule.frozen_in_phases():
-        refuse_moving_masks(model, said, [parameters[name] for name in (*frozen, *names[False])])
+        refuse_moving_masks(model, flag, [parameters[name] for name in (*frozen, *names[False])])
     return schedule
 
 
 def given_flags(options: FreezeSkipOptions) -> dict:
-    """The flags that were given, with their values."""
-    return {name: value for name, value in asdict(options).items() if value is not None and value is not False}
+    """Return the given flags with their values."""
+    return {name: value for name, value in asdict(options).items() if value is not None}
 
 
 def _refuse_numbers(options, pruning):
-    """Refuse numbers of layers in a pruned model, because they differ from the numbers that --freeze uses."""
+    """Refuse layer numbers in a pruned model, because its numbers differ from those that --freeze uses."""
     settings = resolve(options)
     for flag, text, specs in (
         ("--freeze-schedule", options.freeze_schedule, [change.spec for change in settings.schedule]),
@@ -50,20 +50,19 @@ def _refuse_numbers(options, pruning):
     ):
         if any(item.layers is not None for spec in specs for item in freeze_spec.parse(spec, flag)):
             raise InputError(
-                f"{flag} {text!r}: names layers by number, but {pruning} changes the numbers; "
-                "name components, or remove one of these flags"
+                f"{flag} {text!r}: contains layer numbers, which {pruning} changes; "
+                "give components without layer numbers, or remove one of these flags"
             )
 
 
 def check_flags(cfg) -> None:
-    """Refuse flags that cannot be parsed, and combinations with flags of fairseq that would give wrong results.
+    """Refuse flags of ``freeze_skip`` that are invalid or give wrong results together with flags of fairseq.
 
-    This function is called before data is read, and again by the trainer, because torchrun sets the number of ranks in between.
+    This check runs before data is read, and again in the trainer, because torchrun sets the number of ranks in between.
     ``FreezeSchedule`` compares the flags with the names of the model's parameters.
 
-    fairseq's flat fp16 buffer contains the weights that were trained at the start, but only the gradients of the parameters that are
-    trained now. fairseq's c10d and FSDP engines wait for the gradients of all parameters that were trained at the start. BMUF's block
-    momentum would change frozen parameters.
+    fairseq's flat fp16 buffer contains all weights that are trained at the start, but only the gradients of the weights that are trained
+    now. fairseq's c10d and FSDP engines wait for the gradients of all parameters that are trained at the start.
 
     Raises:
         InputError: one line with the flag to change.
@@ -74,32 +73,30 @@ def check_flags(cfg) -> None:
     if not (given := given_flags(options)):
         return
     resolve(options)
-    flag = flag_of(next(iter(given)))
     common, engine = cfg.common, cfg.distributed_training
-    if common.fp16 and not (common.fp16_no_flatten_grads or common.memory_efficient_fp16):
-        raise InputError(
-            f"{flag} with --fp16: fairseq's flat buffer would mix up the gradients; add --fp16-no-flatten-grads"
-        )
-    if common.fp16 and cfg.optimization.debug_param_names:
-        raise InputError(
-            f"{flag} with --fp16 --debug-param-names: fairseq reads gradients of frozen parameters; remove one of these flags"
-        )
-    if common.quantization_config_path:
-        raise InputError(
-            f"{flag} with --quantization-config-path {common.quantization_config_path}: code books would replace frozen"
-            " tensors; remove one of these flags"
-        )
-    wraps = engine.distributed_world_size > 1 or engine.ddp_backend == "fully_sharded"
-    if wraps and engine.ddp_backend not in ("legacy_ddp", "no_c10d"):
-        raise InputError(
-            f"{flag} with --ddp-backend {engine.ddp_backend}: this backend fixes at the start which gradients it sums; "
-            "add --ddp-backend legacy_ddp"
-        )
-    if engine.zero_sharding != "none":
-        raise InputError(
-            f"{flag} with --zero-sharding {engine.zero_sharding}: the shards are fixed at the start; remove one of these flags"
-        )
-    if cfg.optimization.use_bmuf:
-        raise InputError(
-            f"{flag} with --use-bmuf: its momentum would change frozen parameters; remove one of these flags"
-        )
+    code_books, backend, sharding = common.quantization_config_path, engine.ddp_backend, engine.zero_sharding
+    flat_fp16 = common.fp16 and not (common.fp16_no_flatten_grads or common.memory_efficient_fp16)
+    wraps = engine.distributed_world_size > 1 or backend == "fully_sharded"
+    remove = "remove one of these flags"
+    for refused, other, reason in (
+        (flat_fp16, "--fp16", "fairseq's flat buffer would mix up the gradients; add --fp16-no-flatten-grads"),
+        (
+            common.fp16 and cfg.optimization.debug_param_names,
+            "--fp16 --debug-param-names",
+            f"fairseq reads gradients of frozen parameters; {remove}",
+        ),
+        (
+            code_books,
+            f"--quantization-config-path {code_books}",
+            f"code books would replace frozen tensors; {remove}",
+        ),
+        (
+            wraps and backend not in ("legacy_ddp", "no_c10d"),
+            f"--ddp-backend {backend}",
+            "this backend fixes at the start which gradients it sums; add --ddp-backend legacy_ddp",
+        ),
+        (sharding != "none", f"--zero-sharding {sharding}", f"the shards are fixed at the start; {remove}"),
+        (cfg.optimization.use_bmuf, "--use-bmuf", f"its block momentum would change frozen parameters; {remove}"),
+    ):
+        if refused:
+            raise InputError(f"{flag_of(next(iter(given)))} with {other}: {reason}")

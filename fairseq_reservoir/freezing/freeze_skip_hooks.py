@@ -1,4 +1,4 @@
-"""Parts of the trainer for ``--optimizer freeze_skip``, and support of this optimizer in ``--amp``."""
+"""Parts of the trainer for ``--optimizer freeze_skip``, and support for this optimizer in ``--amp``."""
 
 import logging
 
@@ -14,10 +14,9 @@ _SCALER = "amp_scaler"
 
 
 def use_resumable_amp() -> None:
-    """Replace fairseq's optimizer of ``--amp`` by a subclass. It has the same name, because checkpoints store the name.
+    """Replace fairseq's optimizer for ``--amp`` by a subclass, which also saves the freeze schedule and the loss scale.
 
-    fairseq's class saves only the state of torch's optimizer. The freeze schedule and the loss scale would be lost. fairseq's other
-    wrappers save both.
+    fairseq's other wrappers save both already. The subclass has the same name, because checkpoints store the name.
     """
 
     class AMPOptimizer(optim.AMPOptimizer):
@@ -41,7 +40,7 @@ def use_resumable_amp() -> None:
 
 
 def make_schedule(trainer, cfg, model) -> None:
-    """Build the freeze schedule of a training. Call it before fairseq wraps the model and changes its parameters' names."""
+    """Build the freeze schedule of a training. Call this before fairseq wraps the model, which changes the names of its parameters."""
     check_flags(cfg)
     trainer.freeze_schedule = schedule_of(cfg.optimizer, model, cfg.common.seed)
     trainer.scheduled = (
@@ -53,7 +52,7 @@ def make_schedule(trainer, cfg, model) -> None:
 
 
 def describe_for_plan(model, args, cfg) -> str:
-    """The freeze schedule of a training with these flags, for a model built without data; empty without such flags.
+    """Describe the freeze schedule of a training with these flags, for a model built without data. Return "" without such flags.
 
     Raises:
         InputError: the training would refuse the flags.
@@ -64,10 +63,7 @@ def describe_for_plan(model, args, cfg) -> str:
 
 
 def thaw_scheduled(trainer) -> None:
-    """Make every parameter of the schedule trainable before fairseq builds the optimizer, which gets only trainable parameters.
-
-    fairseq builds the optimizer again when it loads a checkpoint.
-    """
+    """Make every parameter of the schedule trainable before fairseq builds the optimizer, which contains only trainable parameters."""
     for parameter in trainer.scheduled.values():
         parameter.requires_grad_(True)
 
@@ -88,7 +84,7 @@ def follow_update(trainer, num_updates: int) -> None:
 
 
 def _inner(optimizer):
-    """The ``FreezeSkip`` inside fairseq's wrappers for half precision."""
+    """Return the ``FreezeSkip`` inside fairseq's wrappers for half precision."""
     while not isinstance(optimizer, FreezeSkip):
         optimizer = next(
             getattr(optimizer, name)

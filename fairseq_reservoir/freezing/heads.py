@@ -4,7 +4,7 @@ from torch import nn
 
 
 class HeadsInTable:
-    """Mix-in for a RoBERTa with a slot table, the list of its tensors: compile the table again when a task adds a classification head."""
+    """Mix-in for a RoBERTa with a slot table: compile the table again when a task adds a classification head."""
 
     classification_heads: nn.ModuleDict
 

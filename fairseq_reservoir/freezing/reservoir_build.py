@@ -1,7 +1,4 @@
-"""Freeze and initialise a built model and attach its slot table, before any optimizer exists.
-
-A slot table lists the tensors of each layer and of each module outside the layers, and whether they are trained (``plan.slot_table``).
-"""
+"""Freeze and initialise a built model and attach its slot table (``plan.slot_table``), before any optimizer exists."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -41,7 +38,7 @@ RESUME_FLAGS = {
 
 
 def description_flags(stacks) -> dict[str, str]:
-    """The fields of the description of a model with layer plans, each with its flag; see ``DescribedInCheckpoint``."""
+    """Return the fields of the description of a model with layer plans, each with its flag; see ``DescribedInCheckpoint``."""
     return {
         **{stack: f"--reservoir-{stack}" for stack in stacks},
         "seed": "--reservoir-seed",
@@ -53,12 +50,15 @@ def description_flags(stacks) -> dict[str, str]:
 
 
 def finish_reservoir(model, plans: Plans, options):
-    """Freeze and initialise a built model, attach its slot table, its recipes of random tensors and its description, and return the model.
+    """Freeze and initialise a built model. Attach its slot table, the recipes for its random tensors and its description.
 
     Args:
         model: a ``DescribedInCheckpoint`` with fairseq's initial values.
         plans: the layer plans of the model.
         options: the model's complete options.
+
+    Returns:
+        The same model.
     """
     model.slot_table = freeze_and_fill(model, plans.built, options)
     if options.frozen_dtype != "fp32":
@@ -72,14 +72,16 @@ def finish_reservoir(model, plans: Plans, options):
 
 
 def backskips_of(model) -> Iterable[Any]:
-    """The ``Backskip`` modules of a model; empty without ``--backskip``."""
+    """Return the ``Backskip`` modules of a model; none without ``--backskip``."""
     return getattr(model, BACKSKIPS, nn.ModuleDict()).values()
 
 
 def _use_frozen_dtype(model, stacks, options):
     layers = list(frozen_layers(model, stacks))
     if not layers:
-        raise InputError(f"--frozen-dtype {options.frozen_dtype}: has no effect, because no layer is wholly frozen")
+        raise InputError(
+            f"--frozen-dtype {options.frozen_dtype}: has no effect, because no layer is wholly frozen; remove the flag"
+        )
     for _, layer in layers:
         use_dtype(layer, DTYPES[options.frozen_dtype])
 
@@ -90,7 +92,7 @@ def _description(plans, options):
     kinds = {slot.kind for stack in plans.values() for slot in stack}
 
     def unusual(name, matters):
-        """The option's value if it is not the default and ``matters``, which is true if the plan has layers that the option changes."""
+        """Return the option's value if it is not the default and it changes a layer of the plan (``matters``). Otherwise return None."""
         value = getattr(options, name)
         return value if matters and value != FrozenLayerOptions.__dataclass_fields__[name].default else None
 
@@ -107,13 +109,13 @@ def _description(plans, options):
 
 
 def _own_kinds(plans):
-    """The field ``kinds``: the letters of a user's own kinds of layer with their names. Without such layers, return an empty dictionary."""
+    """Return the field ``kinds``, the letters and names of user-defined kinds of layers. Without such layers, return no field."""
     own = {slot.letter: slot.kind.name for stack in plans.values() for slot in stack if slot.kind.registered_by}
     return {"kinds": ", ".join(f"{letter} {name}" for letter, name in sorted(own.items()))} if own else {}
 
 
 def component_description(options) -> dict:
-    """The fields of a model's description for frozen components: the freeze specs, the initial values and the adapters."""
+    """Return the fields of a description for frozen components: the freeze specs, the initial values and the adapters."""
     drawn = options.frozen_init not in ("model", "diagonal", "zero") or options.frozen_adapter == "vera"
     adapter = {
         "frozen_adapter": options.frozen_adapter,
@@ -132,12 +134,12 @@ def component_description(options) -> dict:
 def freeze_and_fill(model, plans, options) -> SlotTable:
     """Freeze parameters, add adapters to frozen matrices, draw random tensors, and return the slot table.
 
-    The recipes of the drawn tensors are added to ``model.recipes`` by name. A tensor that already has a recipe is not drawn again, so
-    that this function can be called again after a head was added to the model.
+    The recipes of the drawn tensors are added to ``model.recipes`` by name. A tensor with a recipe is not drawn again, so that this
+    function can be called again after a head was added to the model.
 
     Args:
         model: a model with fairseq's initial values.
-        plans: the slots (places of layers) of each stack.
+        plans: the slots of each stack.
         options: the model's options, for the freeze spec, the adapters and the seed.
     """
     table = _compile_and_freeze(model, plans, options)
@@ -192,10 +194,10 @@ def _compile_and_freeze(model, plans, options) -> SlotTable:
 
 
 def kept_layers(options) -> dict[str, str]:
-    """Stack -> the layers that ``--encoder-layers-to-keep`` or ``--decoder-layers-to-keep`` keeps, such as "0,2", if the flag is given.
+    """Return the kept layers of each pruned stack, from ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep``: stack -> "0,2".
 
     Raises:
-        InputError: a flag names a layer twice, or a layer that the stack does not have.
+        InputError: a flag contains a layer twice, or a layer that the stack does not have.
     """
     kept, flags = {}, read(ModelFlags, options)
     for stack, given, depth in (

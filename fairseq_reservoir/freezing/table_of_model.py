@@ -13,7 +13,7 @@ from ..plan.table_inputs import FreezeChoices, ModelFacts
 
 
 def table_of(model, plans, seed: int, choices: FreezeChoices = FreezeChoices(), **facts) -> SlotTable:
-    """The slot table of a built model; ``facts`` are further ``ModelFacts``."""
+    """Compile the slot table of a built model. ``facts`` are further ``ModelFacts``."""
     parameters = dict(model.named_parameters())
     shapes = [(name, p.shape) for name, p in parameters.items()]
     known = ModelFacts(aliases=tied_names(model, parameters), flow=flow_of(model), **facts)
@@ -21,10 +21,10 @@ def table_of(model, plans, seed: int, choices: FreezeChoices = FreezeChoices(), 
 
 
 def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The further names of tied parameters: name -> (name of the parameter, shape).
+    """Return the further names of tied parameters: name -> (name of the parameter, shape).
 
-    For a weight that is tied to a masked embedding, the parameter is the scores of the embedding. For a weight that is tied to a rounded
-    embedding or shares a rounded matrix, the parameter is the trained matrix before rounding (``latent``).
+    The parameter of a weight that is tied to a masked embedding is the embedding's scores. The parameter of a weight that is tied to a
+    rounded embedding or shares a rounded matrix is the trained matrix before rounding, ``latent``.
     """
     owners = {id(p): name for name, p in parameters.items()}
     tied = {
@@ -41,11 +41,11 @@ def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 def _learned_elsewhere(module):
     """For a module that uses another module's weight: (learned tensor of that weight, shape of the weight). Otherwise (None, ())."""
-    if isinstance(module, SharedLinear):
-        return module.owner.latent, module.owner.weight_shape
+    if _is_masked_tie(module):
+        return module.embedding.scores, module.embedding.weight_shape
     if isinstance(module, TiedProjection) and isinstance(module.embedding, RoundedEmbedding):
         return module.embedding.latent, module.embedding.weight_shape
-    return (module.embedding.scores, module.embedding.weight_shape) if _is_masked_tie(module) else (None, ())
+    return (module.owner.latent, module.owner.weight_shape) if isinstance(module, SharedLinear) else (None, ())
 
 
 def _is_masked_tie(module):
@@ -53,7 +53,7 @@ def _is_masked_tie(module):
 
 
 def flow_of(model) -> Flow:
-    """The ``Flow`` of a model: properties of its forward pass that do not follow from names and shapes of parameters."""
+    """Return the ``Flow`` of a model."""
     modules = dict(model.named_modules())
     first = [
         name for name, m in modules.items() if getattr(m, "normalize_before", False) or getattr(m, "norm_first", False)
@@ -61,10 +61,11 @@ def flow_of(model) -> Flow:
     decoder = getattr(model, "decoder", None)
     both = any(getattr(module, "cross_self_attention", False) for module in modules.values())
     alone = isinstance(decoder, TransformerDecoderBase) and not any(".encoder_attn" in name for name in modules)
+    masked = list(_masked_matrices(modules))
     return Flow(
         norm_first=frozenset(".".join(plain(name).split(".")[:3]) for name in first),
-        behind_masks=dict(_behind_masks(modules)),
-        row_gains=dict(_row_gains(modules)),
+        behind_masks={name: tuple(matrix.weight_shape) for name, _, matrix in masked},
+        row_gains={name: f"{owner}.row_gain" for name, owner, matrix in masked if matrix.row_gain is not None},
         with_adapter_added=frozenset(
             f"{n}.weight" for n, m in modules.items() if isinstance(m, AdaptedLinear) and not m.apart
         ),
@@ -73,20 +74,14 @@ def flow_of(model) -> Flow:
     )
 
 
-def _behind_masks(modules):
-    """Yield (name of the scores, shape) of every masked random matrix. A tied output projection has the name of its weight instead."""
-    for name, module in modules.items():
-        if isinstance(module, MaskedLinear):
-            yield f"{name}.scores", tuple(module.weight_shape)
-        elif _is_masked_tie(module):
-            yield f"{name}.weight", tuple(module.embedding.weight_shape)
+def _masked_matrices(modules):
+    """Yield (name of the scores, name of the module, module) of every masked random matrix.
 
-
-def _row_gains(modules):
-    """Yield (name as in ``_behind_masks``, name of the row gain). A tied output projection has the row gain of its embedding."""
+    A tied output projection is yielded too, with the name of its weight and with the embedding as its module.
+    """
     names = {module: name for name, module in modules.items()}
     for name, module in modules.items():
-        if isinstance(module, MaskedLinear) and module.row_gain is not None:
-            yield f"{name}.scores", f"{name}.row_gain"
-        elif _is_masked_tie(module) and module.embedding.row_gain is not None:
-            yield f"{name}.weight", f"{names[module.embedding]}.row_gain"
+        if isinstance(module, MaskedLinear):
+            yield f"{name}.scores", name, module
+        elif _is_masked_tie(module):
+            yield f"{name}.weight", names[module.embedding], module.embedding

@@ -188,7 +188,7 @@ def selected(
             components and layers.
     """
     names, items = list(names), parse(spec, flag)
-    last = _last_layers([*names, *others])
+    last = last_layers([*names, *others])
     matches = [(item, {n for n in names if item.matches(n)}) for item in items]
     chosen: set[str] = set().union(*(matched for _, matched in matches))
     for item, matched in matches:
@@ -197,7 +197,7 @@ def selected(
             atoms = sorted({atom(n) for n in names}, key=(*ATOMS, ADAPTER).index)
             raise InputError(
                 f"{flag} {spec!r}: {item.text!r} matches nothing in this model; its components: {' '.join(atoms)}"
-                f"{_list_layers(_last_layers(names))}"
+                f"{_list_layers(last_layers(names))}"
             )
         if (
             matched
@@ -241,7 +241,7 @@ def summary(frozen: Collection[str], names: Collection[str]) -> str:
     return ", ".join(found)
 
 
-def _last_layers(names: Iterable[str]) -> dict[str, int]:
+def last_layers(names: Iterable[str]) -> dict[str, int]:
     """Return the number of the last layer of each stack."""
     found: dict[str, int] = {}
     for stack, layer in filter(None, map(layer_of, names)):

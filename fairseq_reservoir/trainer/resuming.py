@@ -117,12 +117,8 @@ def _refuse_to_drop_schedule(optimizer, schedule):
     """
     refuse_removed_flag(schedule)
     name = _name_of(optimizer)
-    flags = [
-        (flag_of(flag), *(() if value is True else (str(value),))) for flag, value in schedule.items() if flag != "seed"
-    ]
-    refuse_change(
-        "--optimizer", name, f"{PREFIX}_{name} {shlex.join(word for flag in flags for word in flag)}", can_reset=True
-    )
+    words = [word for flag, value in schedule.items() if flag != "seed" for word in (flag_of(flag), str(value))]
+    refuse_change("--optimizer", name, f"{PREFIX}_{name} {shlex.join(words)}", can_reset=True)
 
 
 def _name_of(optimizer):

@@ -270,7 +270,7 @@ def test_two_processes_are_one(toy_data, tmp_path):
         ),
         (
             ["--freeze-update-every", "ffn:2", "--use-bmuf"],
-            "--freeze-update-every with --use-bmuf: its momentum would change frozen parameters",
+            "--freeze-update-every with --use-bmuf: its block momentum would change frozen parameters",
         ),
         (["--freeze-schedule", "5:encoder,decoder"], "nothing is trained at update 5"),
         (["--freeze-schedule", "5:emb;3:ffn"], "update 3 follows update 5; sort the entries"),

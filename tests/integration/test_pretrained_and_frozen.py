@@ -156,7 +156,7 @@ def test_a_random_layer_does_not_take_the_values_of_a_plain_checkpoint(plain, to
     line, status = error_of(*command)
     stack, layer = ("encoder", 1) if "LT" in plans else ("decoder", 0)
     assert status != 0 and said in line and line.count("\n") == 1
-    assert line.endswith(f"replace the letter by that of a trained layer, and add --freeze {stack}.layers.{layer}\n")
+    assert line.endswith(f"write the letter of a trained layer instead of T, and add --freeze {stack}.layers.{layer}\n")
     assert not list(tmp_path.iterdir())
 
 
@@ -164,7 +164,7 @@ def test_no_supermask_of_a_plain_checkpoint(plain, toy_data, tmp_path):
     model = ["--arch", "supermask_one_layer_transformer", *plain.sizes, "--encoder-layers", 2, "--decoder-layers", 2]
     line, status = error_of(toy_data, *model, "--finetune-from-model", plain.path, "--save-dir", tmp_path)
     assert "error: the checkpoint has no " in line and line.count("\n") == 1 and status != 0
-    assert line.endswith(", so it is of another architecture; give a checkpoint of SupermaskOneLayerTransformer\n")
+    assert line.endswith(", so it has another architecture; give a checkpoint of SupermaskOneLayerTransformer\n")
 
 
 def test_the_remedy_of_the_message_freezes_the_checkpoints_values(plain, toy_data, tmp_path):
@@ -184,7 +184,7 @@ def test_drawn_components_do_not_take_the_values_of_a_plain_checkpoint(plain, to
         toy_data, "--arch", "frozen_transformer", *plain.sizes, *depths, *spec, "--save-dir", tmp_path
     )
     assert status != 0 and "--frozen-init orthogonal: the checkpoint" in line and line.count("\n") == 1
-    assert line.endswith("remove --frozen-init to freeze these values\n")
+    assert line.endswith("remove --frozen-init to freeze the values of the checkpoint\n")
 
 
 def test_drawn_components_do_not_take_the_values_of_a_checkpoint_of_ours(plain, toy_data, tmp_path):
@@ -196,10 +196,14 @@ def test_drawn_components_do_not_take_the_values_of_a_checkpoint_of_ours(plain, 
         train(*model, *flags, "--max-update", 2, "--save-dir", tmp_path / name)
     start = ["--max-update", 1, "--reset-optimizer", "--save-dir", tmp_path / "new", "--restore-file"]
     line, status = error_of(*model, *drawn, *start, tmp_path / "trained" / "checkpoint_last.pt")
-    assert status != 0 and line.count("\n") == 1 and line.endswith("remove --frozen-init to freeze these values\n")
+    assert (
+        status != 0
+        and line.count("\n") == 1
+        and line.endswith("remove --frozen-init to freeze the values of the checkpoint\n")
+    )
     assert "--frozen-init glorot: the checkpoint has other values for encoder.layers.0.fc1.weight" in line
     line, status = error_of(*model, *drawn, "--reservoir-seed", 4, *start, tmp_path / "drawn" / "checkpoint_last.pt")
-    assert status != 0 and line.count("\n") == 1 and line.endswith("give 3, the seed of the checkpoint\n")
+    assert status != 0 and line.count("\n") == 1 and line.endswith("give --reservoir-seed 3\n")
     assert "--reservoir-seed 4 (default: --seed): the checkpoint has other values" in line
     assert not (tmp_path / "new").exists() or not list((tmp_path / "new").iterdir())
     more = ["--freeze-except", "encoder.att,decoder", "--frozen-init", "glorot"]
