@@ -1,1 +1,1 @@
-"""fairseq models and their presets. fairseq imports every file in this folder."""
+"""The models of this package and their presets. fairseq imports every file in this folder."""

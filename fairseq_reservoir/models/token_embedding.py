@@ -6,7 +6,7 @@ from fairseq.modules import AdaptiveInput
 
 
 def token_embedding(config: TransformerConfig, dictionary, build_embedding):
-    """Build fairseq's adaptive input if ``--adaptive-input`` is given; else return ``build_embedding(config, dictionary, width, path)``."""
+    """Build fairseq's adaptive input if ``--adaptive-input`` is given. Otherwise call ``build_embedding``."""
     if not config.adaptive_input:
         return build_embedding(config, dictionary, config.decoder.input_dim, config.decoder_embed_path)
     return AdaptiveInput(

@@ -192,7 +192,7 @@ WRONG = {
     "no file": ([], "source.pt: no such file"),
     "another width": (
         ["--encoder-embed-dim", 32],
-        "source.pt: has vectors of 16 numbers, but --encoder-embed-dim is 32",
+        "source.pt: has vectors of width 16, but --encoder-embed-dim is 32",
     ),
     "more positions": (["--max-positions", 20], "source.pt: has 16 positions, but the model has 20 (--max-positions)"),
 }

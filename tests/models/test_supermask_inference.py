@@ -138,4 +138,4 @@ def test_training_refuses_it(tmp_path):
     flags = ["--arch", "supermask_one_layer_transformer", "--regenerate-weights", "--save-dir", tmp_path]
     text, status = error_of("no-data", *flags)
     assert status == 2 and text.count("\n") == 1
-    assert "--regenerate-weights: for inference only; give it to fairseq-generate as --model-overrides" in text
+    assert "--regenerate-weights: not supported in training; give it to fairseq-generate as --model-overrides" in text

@@ -1,3 +1,3 @@
-"""Variants of all architectures of fairseq in which components can be frozen."""
+"""Variants of all fairseq architectures in which components can be frozen."""
 
-from . import architectures  # noqa: F401
+from . import components  # noqa: F401

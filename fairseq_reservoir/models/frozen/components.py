@@ -1,7 +1,16 @@
-"""Subclasses of fairseq's models with frozen components, and their options and architecture functions."""
+"""``--arch frozen_A`` for every architecture A of fairseq: A with components frozen by ``--freeze`` and ``--freeze-except``."""
 
 from argparse import Namespace
 from dataclasses import make_dataclass
+
+from fairseq.models import (
+    ARCH_CONFIG_REGISTRY,
+    ARCH_MODEL_INV_REGISTRY,
+    MODEL_DATACLASS_REGISTRY,
+    MODEL_REGISTRY,
+    register_model,
+    register_model_architecture,
+)
 
 from ...freezing.description import DescribedInCheckpoint
 from ...freezing.heads import HeadsInTable
@@ -14,14 +23,14 @@ from ...options.for_fairseq.namespaces import as_namespace, fill_defaults, follo
 from ...options.for_fairseq.parser import add_flags
 from ...options.reading import read
 
+PREFIX = "frozen_"
+
 
 class FrozenComponents(DescribedInCheckpoint):
     """Mix-in that freezes components of a fairseq model. It precedes the model in the list of bases.
 
-    fairseq builds the model. The parameters that ``freeze`` and ``freeze_except`` select are frozen afterwards, and
-    ``frozen_init`` sets their values. Parameters that the model itself does not train stay untrained. Without these flags,
-    nothing changes.
-    Source: Bogoychev, 2021, "Not all parameters are born equal".
+    fairseq builds the model. Then the parameters that ``freeze`` and ``freeze_except`` select are frozen, and ``frozen_init`` sets
+    their values. Without these flags, nothing changes. Source: Bogoychev, 2021, "Not all parameters are born equal".
     """
 
     resume_flags = COMPONENT_FLAGS
@@ -41,9 +50,9 @@ class FrozenComponents(DescribedInCheckpoint):
             setattr(cfg, f"{stack}_layers_to_keep", layers)  # as a string, which fairseq's models expect
         model = super().build_model(cfg, task)
         for stack in kept:
-            # fairseq has replaced the depth in ``cfg`` by the number of kept layers. Restore the depth, because checkpoints store ``cfg``.
+            # fairseq has replaced the depth in ``cfg`` by the number of kept layers. Restore it, because checkpoints store ``cfg``.
             setattr(cfg, f"{stack}_layers", getattr(options, f"{stack}_layers"))
-        if type(model) is not cls:  # some models of fairseq construct their own class in place of ``cls``
+        if type(model) is not cls:  # some models of fairseq construct a fixed class instead of ``cls``
             model = adopt(cls, model)
         model.component_options = options
         model.slot_table = model.compile_slot_table()
@@ -61,14 +70,14 @@ class _Flags:
     def add_args(cls, parser):
         super().add_args(parser)
         for action in parser._actions:
-            # fairseq evaluates the text as a list, and raises SyntaxError for any other text.
+            # fairseq evaluates the value as a list, and would raise SyntaxError for an invalid text.
             if action.dest.endswith("_layers_to_keep"):
                 action.type = str
         add_flags(parser, ComponentOptions, delete_default=True)
 
 
 def with_components(model: type, dataclass: type | None) -> tuple[type, type | None]:
-    """Add ``ComponentOptions`` to a fairseq model: return a subclass of the model, and one of its dataclass if it has one."""
+    """Return a subclass of a fairseq model with ``ComponentOptions``, and a subclass of the model's dataclass if it has one."""
     heads = (HeadsInTable,) if hasattr(model, "register_classification_head") else ()
     flags = () if dataclass else (_Flags,)
     about = {
@@ -98,5 +107,23 @@ def architecture(fairseq_architecture):
 
 
 def component_options(cfg) -> Namespace:
-    """Read ``ComponentOptions`` and the flags of ``ModelFlags`` on which they depend from the options of a fairseq model."""
+    """Read ``ComponentOptions`` and ``ModelFlags`` from the options of a fairseq model."""
     return as_namespace(Namespace(**vars(read(ComponentOptions, cfg)) | vars(read(ModelFlags, cfg))))
+
+
+def _register_all():
+    for name, architectures in list(ARCH_MODEL_INV_REGISTRY.items()):
+        if issubclass(MODEL_REGISTRY[name], DescribedInCheckpoint):
+            continue  # models of this package have these flags already
+        frozen, dataclass = with_components(MODEL_REGISTRY[name], MODEL_DATACLASS_REGISTRY.get(name))
+        # With a dataclass, this also registers an architecture without checks.
+        register_model(PREFIX + name, dataclass=dataclass)(frozen)
+        for arch in list(architectures):
+            fill = architecture(ARCH_CONFIG_REGISTRY[arch])
+            if dataclass and arch == name:
+                ARCH_CONFIG_REGISTRY[PREFIX + arch] = fill
+            else:
+                register_model_architecture(PREFIX + name, PREFIX + arch)(fill)
+
+
+_register_all()

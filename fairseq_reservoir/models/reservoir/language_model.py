@@ -26,10 +26,10 @@ from .stacks import ReservoirDecoder
 class ReservoirTransformerLM(DescribedInCheckpoint, FairseqLanguageModel):
     """fairseq's ``transformer_lm`` with a layer plan: tokens (batch, time) to logits (batch, time, vocabulary).
 
-    With a plan of only ``L``, the model equals fairseq's ``--arch transformer_lm_big`` of the same sizes bit for bit. (``--arch
-    transformer_lm`` is another model: its LayerNorms follow the blocks, and there is no final LayerNorm.) Layers are as in the
-    decoder of ``reservoir_transformer``, but without attention to a source. Frozen layers therefore have no trained parameters,
-    except S. G and M are not possible, because they would read later tokens.
+    With a plan of only ``L``, the model equals fairseq's ``--arch transformer_lm_big`` of the same sizes bit for bit. (In ``--arch
+    transformer_lm``, LayerNorms follow the blocks, and there is no final LayerNorm.) Layers are those of the decoder of
+    ``reservoir_transformer`` without attention to a source. So frozen layers have no trained parameters, except S. G and M are not
+    allowed, because they would read later tokens.
     """
 
     description_flags = description_flags(DEPTHS)

@@ -1,4 +1,4 @@
-"""``--arch reservoir_roberta``: RoBERTa with frozen random layers."""
+"""``--arch reservoir_roberta``: a RoBERTa with frozen random layers."""
 
 from fairseq.models import register_model
 from fairseq.models.roberta import RobertaEncoder, RobertaModel, model as roberta
@@ -23,7 +23,7 @@ class ReservoirRobertaEncoder(RobertaEncoder):
 
     def build_encoder(self, args, dictionary, embed_tokens):
         encoder = ReservoirEncoder(as_transformer_config(args), dictionary, embed_tokens, self.slots)
-        # fairseq initialises here and again in RobertaModel. This class does too, so that it draws the same random numbers.
+        # fairseq initialises the encoder here and again in RobertaModel. We do the same to draw the same random numbers.
         encoder.apply(init_bert_params)
         return encoder
 
@@ -56,9 +56,9 @@ class ReservoirRoberta(HeadsInTable, DescribedInCheckpoint, RobertaModel):
         model = cls(options, ReservoirRobertaEncoder(options, task.source_dictionary, plans.built["encoder"]))
         model.plans = plans
         options.encoder_layers = (
-            depth  # fairseq has replaced the depth by the number of layers of --encoder-layers-to-keep
+            depth  # with --encoder-layers-to-keep, fairseq has replaced it by the number of kept layers
         )
-        # fairseq has initialised the whole model by now, so that it does not overwrite the tensors that are drawn here.
+        # fairseq has initialised the whole model, so it cannot overwrite the tensors that are drawn here.
         return finish_reservoir(model, plans, options)
 
     def compile_slot_table(self):

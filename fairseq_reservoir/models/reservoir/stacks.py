@@ -1,4 +1,4 @@
-"""fairseq's encoder and decoder with layers that follow a layer plan."""
+"""fairseq's encoder and decoder with the layers of a layer plan."""
 
 from typing import Dict, List, Optional
 
@@ -13,40 +13,43 @@ from ...layers.own_kind_trial import build_own
 from ...options.layer_options import kernel_sizes
 
 
-class ReservoirEncoder(TransformerEncoderBase):
-    """fairseq's Transformer encoder with one layer for each of ``slots``."""
+class _PlannedStack:
+    """Mix-in for encoder and decoder: one layer for each of ``slots``."""
 
     def __init__(self, cfg, dictionary, embed_tokens, slots, **kwargs):
-        # fairseq's constructor builds the layers one by one, between the positions and the output projection, without passing their
-        # numbers. Layers that are added after the constructor would be drawn after the projection, which would change every trained model.
+        # fairseq's constructor builds the layers one by one without passing their numbers. Layers that are built after the constructor
+        # would be drawn after the output projection, which would change the initial values of every model.
         self.upcoming = iter(slots)
         super().__init__(cfg, dictionary, embed_tokens, **kwargs)
         del self.upcoming
 
-    def build_encoder_layer(self, cfg):
+    def next_layer(self, stack, build, cfg, *no_encoder_attn):
+        """Build the layer of the next slot, by fairseq's ``build`` if it is fairseq's own layer."""
         slot = next(self.upcoming)
         if not slot.kind.fairseqs:
-            return _reservoir_layer(slot, "encoder", cfg)
-        return _apply_no_dropout(super().build_encoder_layer(cfg), slot, cfg)
+            return _reservoir_layer(slot, stack, cfg, *no_encoder_attn)
+        return _apply_no_dropout(build(cfg, *no_encoder_attn), slot, cfg)
 
 
-class ReservoirDecoder(TransformerDecoderBase):
+class ReservoirEncoder(_PlannedStack, TransformerEncoderBase):
+    """fairseq's Transformer encoder with one layer for each of ``slots``."""
+
+    def build_encoder_layer(self, cfg):
+        return self.next_layer("encoder", super().build_encoder_layer, cfg)
+
+
+class ReservoirDecoder(_PlannedStack, TransformerDecoderBase):
     """fairseq's Transformer decoder with one layer for each of ``slots``."""
 
-    # ``extract_features`` differs from fairseq's only in the alignments, so that --cuda-graphs can compute the features.
+    # --cuda-graphs may use its own ``extract_features``, because ours differs from fairseq's only in the alignments.
     features_as_fairseq = True
 
     def __init__(self, cfg, dictionary, embed_tokens, slots, **kwargs):
-        self.upcoming = iter(slots)
-        super().__init__(cfg, dictionary, embed_tokens, **kwargs)
-        del self.upcoming
+        super().__init__(cfg, dictionary, embed_tokens, slots, **kwargs)
         self.last_attending = max((place for place, slot in enumerate(slots) if slot.kind.sees_source), default=None)
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
-        slot = next(self.upcoming)
-        if not slot.kind.fairseqs:
-            return _reservoir_layer(slot, "decoder", cfg, no_encoder_attn)
-        return _apply_no_dropout(super().build_decoder_layer(cfg, no_encoder_attn), slot, cfg)
+        return self.next_layer("decoder", super().build_decoder_layer, cfg, no_encoder_attn)
 
     def extract_features(
         self,
@@ -57,7 +60,7 @@ class ReservoirDecoder(TransformerDecoderBase):
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
     ):
-        """Compute features, and alignments by the last layer that attends to the source. fairseq aligns by the last layer of all."""
+        """Compute features, and alignments by the last layer that attends to the source. fairseq uses the last layer of the stack."""
         if alignment_layer is None:
             alignment_layer = self.last_attending
         return self.extract_features_scriptable(
@@ -66,7 +69,7 @@ class ReservoirDecoder(TransformerDecoderBase):
 
 
 def _reservoir_layer(slot, stack, cfg, no_encoder_attn=False):
-    """Build a layer of this package or of a user, wrapped as fairseq wraps its layers."""
+    """Build a layer of this package or a user-defined layer, wrapped as fairseq wraps its layers."""
     config = _slot_config(slot, stack, cfg, no_encoder_attn)
     layer = (
         build_own(slot.kind, stack, config) if slot.kind.registered_by else build_slot(slot.kind.letter, stack, config)

@@ -1,3 +1,3 @@
-"""Models that apply one random layer at every depth, each time with another mask."""
+"""Models that apply one random layer at every depth, with a mask for each depth."""
 
 from . import language_model, roberta, transformer  # noqa: F401

@@ -26,15 +26,15 @@ from ...random_tensors.fill import draw, recipes_in
 from ...random_tensors.recipe import Recipe
 from .stacks import MaskedParts, masked_embedding
 
-# Options that may differ from those of a checkpoint. ``freeze`` is compared only when training is resumed.
+# Options that may have another value than in the checkpoint. ``freeze`` is compared only when training is resumed.
 _FREE = ("freeze", "regenerate_weights", "fast", "cuda_graphs", "cuda_graph_buckets")
-# Options that a description contains only if they are set. Without them, it equals the description of earlier versions.
+# Options that a description contains only if they are set, so that other descriptions equal those of earlier versions.
 _IF_GIVEN = ("mask_trained_weights", "mask_row_gain")
 _DESCRIBED = [name for name in MaskOptions.__dataclass_fields__ if name not in _FREE and not name.startswith("_")]
 
 
 def description_flags(stacks) -> dict[str, str]:
-    """Fields of a supermask model's description with their flags; see ``DescribedInCheckpoint``."""
+    """Return the fields of a supermask model's description with their flags; see ``DescribedInCheckpoint``."""
     return {
         **{f"{stack}_layers": f"--{stack}-layers" for stack in stacks},
         "generator": "generator of frozen tensors",
@@ -43,7 +43,7 @@ def description_flags(stacks) -> dict[str, str]:
 
 
 def mask_plans(options, depths: dict[str, int]) -> dict[str, tuple[Slot, ...]]:
-    """Layer slots of each stack, all with the letter L. Missing depths in ``options`` are set to the default ``depths`` (by stack)."""
+    """Return the layer slots of each stack, all with the letter L. Set missing depths in ``options`` to those in ``depths``."""
     plans, values = {}, vars(options)
     for stack, depth in depths.items():
         values[f"{stack}_layers"] = values[f"{stack}_layers"] or depth
@@ -76,14 +76,14 @@ def finish_supermask(model, plans: dict[str, tuple[Slot, ...]], options):
     model.remember_description(description | {f"{stack}_layers": values[f"{stack}_layers"] for stack in plans}, kept)
     if options.mask_scope == "global":
         model.whole_only = (
-            "with --mask-scope global the scores of all layers are ranked together, so that pruning would change the masks of "
-            "the kept layers; keep all layers, or train with this flag from the start"
+            "with --mask-scope global the scores of all layers are ranked together, so pruning would change the masks of the kept "
+            "layers; keep all layers, or start a new training with this flag"
         )
     return model
 
 
 def refuse_pin_of_everything(model, options) -> None:
-    """Refuse a ``--mask-pin`` that pins all mask entries of a matrix. Short rows cause this, because their number of entries is rounded.
+    """Refuse a ``--mask-pin`` that pins all mask entries of a matrix. This occurs in short rows, because the number of entries is rounded.
 
     Raises:
         InputError: a matrix has no scores to train.
@@ -92,8 +92,8 @@ def refuse_pin_of_everything(model, options) -> None:
     if full and not options.mask_random:
         name, columns = full[0][0], min(m.weight_shape[1] for _, m in full)
         raise InputError(
-            f"--mask-pin {options.mask_pin}: pins all mask entries of {name}, so that none of them is learned; "
-            f"give a value below {1 - 0.5 / columns:.6g}, because the shortest rows have {columns} entries"
+            f"--mask-pin {options.mask_pin}: pins all mask entries of {name}, so none is learned; give a value below "
+            f"{1 - 0.5 / columns:.6g}, because the shortest rows have {columns} entries"
         )
 
 
@@ -117,7 +117,7 @@ def compile_mask_table(model, plans, options) -> SlotTable:
     except InputError as error:
         if options.freeze:
             raise
-        # Without --freeze, these flags are the only possible reason. The original error names a --freeze that was not given.
+        # Without --freeze, only these flags can be the reason.
         given = f"--mask-random --mask-layernorm plain --mask-embeddings {options.mask_embeddings}"
         raise InputError(f"{given} freezes every parameter: leave something to train") from error
     parameters = dict(model.named_parameters())
@@ -129,7 +129,7 @@ def compile_mask_table(model, plans, options) -> SlotTable:
 
 
 def _with_levels(table: SlotTable, rounded: dict[str, Levels], tied) -> SlotTable:
-    """Add the levels of rounded matrices to the column ``kind`` of the table, and mark layers that use shared matrices."""
+    """Add the levels of rounded matrices to the column ``kind`` of the table, and mark layers with shared matrices."""
     sharing = {layer for alias in tied if (layer := layer_of(alias))}
     rows = []
     for row in table.rows:
@@ -187,10 +187,10 @@ def fill_embedding(
 
     Args:
         embedding: from ``new_embedding``.
-        stack: name of the stack. It is part of the name from which the values are drawn.
+        stack: name of the stack, part of the name from which the values are drawn.
         options: the model's options.
-        read: function that returns (indices, vectors), the rows to replace and their new vectors. In a masked embedding, the
-            vectors are scaled like the random weights. The function is not called if a checkpoint is loaded afterwards.
+        read: function that returns the rows to replace and their vectors. In a masked embedding, the vectors are scaled like the
+            random weights. The function is not called if a checkpoint is loaded afterwards.
         scale: factor of the values of a frozen embedding.
     """
     masked = embedding if isinstance(embedding, MaskedEmbedding) else None
@@ -201,7 +201,7 @@ def fill_embedding(
     if options.mask_embeddings == "frozen":
         _draw_as_fairseq(embedding, f"{stack}.embed_tokens.weight", options.mask_seed, embedding.padding_idx, scale)
     if read:
-        # Vectors from a file have no recipe, even if a checkpoint with these vectors is loaded instead of the file.
+        # Vectors from a file have no recipe, even if they are then loaded from a checkpoint.
         embedding.recipes = {}
         if not weight.is_meta and not values_from_checkpoint.get():
             indices, vectors = read()

@@ -1,4 +1,4 @@
-"""Preparation of supermask models for inference: multiply masks into weights, or regenerate random weights at each use."""
+"""Prepare supermask models for inference: multiply masks into weights, or regenerate random weights at each use."""
 
 import gc
 import logging
@@ -21,12 +21,12 @@ logger = logging.getLogger(__name__)
 
 
 class FoldsMasks:
-    """Mix-in for supermask models: multiply masks into weights before inference. ``slot_table`` has the seed of the random weights."""
+    """Mix-in for supermask models: multiply masks into weights before inference."""
 
     regenerate_weights = False
 
     def make_generation_fast_(self, **kwargs):
-        """Multiply masks into weights. fairseq calls this before inference. Outputs stay the same, but training is no longer possible."""
+        """Multiply masks into weights. fairseq calls this before inference. Afterwards the model cannot be trained."""
         self.eval()
         fold(self, self.regenerate_weights)
         super().make_generation_fast_(**kwargs)
@@ -36,7 +36,7 @@ class FoldsMasks:
 def fold(model: nn.Module, regenerate: bool = False) -> None:
     """Replace every masked or rounded module by an ordinary module with the same weight, in place.
 
-    Shared modules stay shared. The buffers of random layers are removed.
+    Outputs stay the same, and shared modules stay shared. The buffers of random layers are removed.
 
     Args:
         model: a supermask model in evaluation mode.
@@ -64,13 +64,15 @@ def fold(model: nn.Module, regenerate: bool = False) -> None:
     new.clear()
     gc.collect()  # masked modules form reference cycles with their cache
     if regenerate and stored:
-        logger.info("regenerate_weights: these weights are stored, not regenerated: %s", ", ".join(stored))
+        logger.info(
+            "--regenerate-weights: these weights are stored, because they cannot be regenerated: %s", ", ".join(stored)
+        )
 
 
 def refuse_in_training(config) -> None:
     """Raise InputError if ``--regenerate-weights`` is given for training."""
     if read(MaskOptions, config).regenerate_weights:
         raise InputError(
-            "--regenerate-weights: for inference only; give it to fairseq-generate as"
+            "--regenerate-weights: not supported in training; give it to fairseq-generate as"
             " --model-overrides \"{'regenerate_weights': True}\""
         )

@@ -27,8 +27,8 @@ class SupermaskOneLayerTransformerLM(DescribedInCheckpoint, FoldsMasks, FairseqL
     """fairseq's ``transformer_lm`` with one random frozen layer, applied L times with L learned masks.
 
     Like ``supermask_one_layer_transformer`` without an encoder: tokens (batch, time) to logits (batch, time, vocabulary).
-    The scores are trained, and with ``--mask-layernorm affine`` also the LayerNorms. The language model is ours. The paper has
-    no such model (Shen et al., 2021, "What's Hidden in a One-layer Randomly Weighted Transformer?").
+    The scores are trained, and with ``--mask-layernorm affine`` also the LayerNorms. The paper has no language model (Shen et al.,
+    2021, "What's Hidden in a One-layer Randomly Weighted Transformer?").
     """
 
     description_flags = description_flags(DEPTHS)
@@ -40,7 +40,7 @@ class SupermaskOneLayerTransformerLM(DescribedInCheckpoint, FoldsMasks, FairseqL
         """Build the model around one random layer.
 
         Raises:
-            InputError: an option has a value that is not allowed; the message names the flag.
+            InputError: an option has an invalid value; the message names the flag.
         """
         options = as_namespace(cfg)
         check_mask_options(options)

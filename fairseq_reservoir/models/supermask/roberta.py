@@ -1,4 +1,4 @@
-"""``--arch supermask_one_layer_roberta``: RoBERTa with one random layer and a learned mask for every depth."""
+"""``--arch supermask_one_layer_roberta``: a RoBERTa of one random layer, with a learned mask for every depth."""
 
 import torch
 from fairseq.models import register_model
@@ -63,9 +63,9 @@ class SupermaskOneLayerRoberta(HeadsInTable, DescribedInCheckpoint, FoldsMasks, 
     in a One-layer Randomly Weighted Transformer?").
 
     These parameters are trained: the scores of the masks, all classification heads, the dense layer and biases of the language
-    model head, and with ``--mask-layernorm affine`` the LayerNorms. The last matrix of the language model head is the matrix of
-    the token embedding, with the same mask or rounding. The position embedding is frozen at random values, or at the values of
-    ``--mask-embeddings-from``. It is trained if ``--mask-embeddings`` trains the token vectors, whole or rounded.
+    model head, and with ``--mask-layernorm affine`` the LayerNorms. The last matrix of the language model head is tied to the token
+    embedding, and has its mask or rounding. The position embedding is trained if ``--mask-embeddings`` trains the token embedding.
+    Otherwise it is frozen at random values or at the values of ``--mask-embeddings-from``.
     """
 
     description_flags = description_flags(DEPTHS)
@@ -82,7 +82,7 @@ class SupermaskOneLayerRoberta(HeadsInTable, DescribedInCheckpoint, FoldsMasks, 
         """Build the model around one random layer.
 
         Raises:
-            InputError: an option has a value that is not allowed, or a file of vectors does not fit the model.
+            InputError: an option has an invalid value, or an embedding file does not fit the model.
         """
         options = complete_options(args, task)
         check_mask_options(options)
@@ -91,9 +91,9 @@ class SupermaskOneLayerRoberta(HeadsInTable, DescribedInCheckpoint, FoldsMasks, 
         depth = options.encoder_layers
         model = cls(options, SupermaskRobertaEncoder(options, task.source_dictionary, parts))
         options.encoder_layers = (
-            depth  # fairseq has replaced the depth by the number of layers of --encoder-layers-to-keep
+            depth  # with --encoder-layers-to-keep, fairseq has replaced it by the number of kept layers
         )
-        # fairseq has initialised the whole model by now, so that it does not overwrite the tensors that are drawn here.
+        # fairseq has initialised the whole model, so it cannot overwrite the tensors that are drawn here.
         fill_embeddings(model.encoder, options)
         model.plans = plans
         finish_supermask(model, plans, options)

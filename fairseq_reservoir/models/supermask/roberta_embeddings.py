@@ -1,4 +1,4 @@
-"""Initial token vectors and positions of a supermask RoBERTa."""
+"""Initial values for the token and position embeddings of a supermask RoBERTa."""
 
 from dataclasses import replace
 from functools import partial
@@ -20,18 +20,17 @@ TOKENS, POSITIONS = "sentence_encoder.embed_tokens.weight", "sentence_encoder.em
 
 @torch.no_grad()
 def fill_embeddings(encoder, options) -> None:
-    """Set the token vectors and positions of a ``SupermaskRobertaEncoder`` from the seed or a file.
+    """Set the token and position embeddings of a ``SupermaskRobertaEncoder`` from the seed or a file.
 
-    Entries of frozen positions are +-1 / sqrt(width). They have the magnitude of the random token vectors to which they are
-    added, and the same bits on every machine. With ``--mask-init-weights paper_code``, positions and frozen token vectors are
-    drawn from N(0, 0.02^2).
+    Entries of frozen positions are +-1 / sqrt(width). They have the magnitude of random token vectors, and the same bits on every
+    machine. With ``--mask-init-weights paper_code``, positions and frozen token vectors are drawn from N(0, 0.02^2).
 
     Args:
         encoder: the encoder with fairseq's initial values.
         options: the model's options.
 
     Raises:
-        InputError: a checkpoint and a text file are given, or the given file cannot be used.
+        InputError: both a checkpoint and a text file are given, or the file cannot be used.
     """
     stack, dictionary = encoder.sentence_encoder, encoder.dictionary
     path, text = options.mask_embeddings_from, options.encoder_embed_path
@@ -62,7 +61,7 @@ def fill_embeddings(encoder, options) -> None:
 
 
 def earlier_recipes(recipes: dict[str, Recipe]) -> dict[str, Recipe]:
-    """Recipes of ``--mask-init-weights paper_code`` before version 0.2.0, which drew a RoBERTa like a translation model.
+    """Return the recipes of ``--mask-init-weights paper_code`` before version 0.2.0, which drew a RoBERTa like a translation model.
 
     Args:
         recipes: current recipes by tensor name.
@@ -82,10 +81,10 @@ def earlier_recipes(recipes: dict[str, Recipe]) -> dict[str, Recipe]:
 def read_checkpoint(path: str, dictionary: Any, positions: int, width: int) -> dict[str, torch.Tensor]:
     """Read ``TOKENS`` (vocabulary, width) and the first rows of ``POSITIONS`` (positions, width) from a RoBERTa checkpoint.
 
-    The checkpoint may be of fairseq's model or of a model of this package.
+    The checkpoint may come from fairseq or from this package.
 
     Raises:
-        InputError: the file cannot be used, contains another kind of model, or differs in its sizes or its dictionary.
+        InputError: the file cannot be used, or its kind of model, its sizes or its dictionary are different.
     """
     from ...checkpoint.meta_checkpoint import open_checkpoint, read_state
     from ...checkpoint.origin import dictionaries_of
@@ -97,10 +96,10 @@ def read_checkpoint(path: str, dictionary: Any, positions: int, width: int) -> d
         embedding = model.encoder.sentence_encoder.embed_tokens  # masked
         found[TOKENS] = embedding.weight.detach()
     if len(found) < 2:
-        raise InputError(f"{FLAG} {path}: not the checkpoint of a RoBERTa with learned positions")
+        raise InputError(f"{FLAG} {path}: is not a checkpoint of a RoBERTa with learned positions")
     tokens = found[TOKENS]
     if tokens.shape[1] != width:
-        raise InputError(f"{FLAG} {path}: has vectors of {tokens.shape[1]} numbers, but --encoder-embed-dim is {width}")
+        raise InputError(f"{FLAG} {path}: has vectors of width {tokens.shape[1]}, but --encoder-embed-dim is {width}")
     if len(tokens) != len(dictionary):
         raise InputError(
             f"{FLAG} {path}: has {len(tokens)} token vectors, but the dictionary of DATA has {len(dictionary)} entries"
@@ -116,7 +115,7 @@ def read_checkpoint(path: str, dictionary: Any, positions: int, width: int) -> d
 
 
 def _embeddings(tensors):
-    """Find both tensors in a checkpoint under any prefix. Old checkpoints have them under "decoder"."""
+    """Find both tensors in a checkpoint under any prefix. In old checkpoints the prefix is "decoder"."""
     return {
         ending: tensor
         for name, tensor in tensors.items()

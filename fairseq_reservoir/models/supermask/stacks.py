@@ -1,4 +1,4 @@
-"""fairseq's encoder and decoder with one random layer each, which is applied at every depth with another mask."""
+"""fairseq's encoder and decoder with one random layer each, which is applied at every depth with the mask of this depth."""
 
 import math
 from argparse import Namespace
@@ -30,20 +30,20 @@ _ROUNDED = {MaskedLinear: RoundedLinear, MaskedEmbedding: RoundedEmbedding}
 
 
 class RandomLayer(nn.Module):
-    """Random frozen weights that all layers of a stack share, one buffer per matrix. ``recipes`` has the recipe of each buffer."""
+    """Random frozen weights that all layers of a stack share, one buffer per matrix. ``recipes`` contains the recipe of each buffer."""
 
     def __init__(self):
         super().__init__()
         self.recipes = {}
 
     def add(self, buffer: str, recipe: Recipe, seed: int) -> None:
-        """Add a buffer and draw it."""
+        """Add a buffer and draw its values."""
         self.recipes[buffer] = recipe
         self.register_buffer(buffer, recipe.draw(seed))
 
 
 class SharedLayer(nn.Module):
-    """Trained rounded matrices that all layers of a stack share. They have the names of a layer's matrices."""
+    """Trained rounded matrices that all layers of a stack share, under the names of a layer's matrices."""
 
     def linear(self, part: str, make: Callable[[], RoundedLinear]) -> SharedLinear:
         """Return a reference to the matrix ``part``. The first call creates it by ``make``."""
@@ -61,8 +61,13 @@ class MaskedParts:
 
     By default, all layers share one random matrix for each part, and each layer has its own mask. With ``--mask-share none``,
     each layer also has its own random matrix. With ``--mask-trained-weights``, matrices are trained and rounded instead of random
-    and masked. ``--mask-embeddings`` can choose other levels for the embedding and output projection. ``of_bert`` is true for
-    RoBERTa, because the paper's code initialises RoBERTa differently, with ``init_bert_params``.
+    and masked. ``--mask-embeddings`` can set other levels for the embedding and the output projection.
+
+    Args:
+        stack: ``encoder`` or ``decoder``.
+        options: the model's complete options.
+        slots: the layers of the stack.
+        of_bert: whether the model is a RoBERTa, which the paper's code initialises differently, with ``init_bert_params``.
     """
 
     def __init__(self, stack: str, options: Namespace, slots: tuple[Slot, ...], of_bert: bool = False):
@@ -109,12 +114,12 @@ class MaskedParts:
         return kind(*sizes, init=init, gain=gain, **seeded, **self.choices, **options)
 
     def recipe(self, place, part, shape):
-        """Recipe of the random matrix at ``place`` of this stack, with the random distribution of ``part``."""
+        """Return the recipe of the random matrix at ``place`` of this stack, with the random distribution of ``part``."""
         init, gain = self.drawn_as(part, fan_in=shape[1])
         return weight_recipe(shape, MaskChoices(**self.choices), init, gain, f"{self.stack}.{place}")
 
     def drawn_as(self, part, fan_in):
-        """(initialiser, gain) of a part. A gain of None is sqrt(1 / keep ratio)."""
+        """Return (initialiser, gain) of a part. A gain of None means sqrt(1 / keep ratio)."""
         init = self.options.mask_init_weights
         if init == "signed_fairseq":
             return "signed_constant", _size_in_fairseq(part) / 2**0.5 * MaskChoices(**self.choices).gain
@@ -127,9 +132,9 @@ class MaskedParts:
 
 
 def paper_code(part: str) -> tuple[str, float]:
-    """(initialiser, gain) of a part of a translation model in the paper's code.
+    """Return (initialiser, gain) of a part of a translation model in the paper's code.
 
-    The code does not scale weights by the keep ratio, and initialises attention again after the masks are built.
+    The code does not scale weights by the keep ratio, and initialises attention again after it has built the masks.
     """
     if part.endswith(("q_proj", "k_proj", "v_proj")):
         return "xavier_uniform", 2**-0.5
@@ -137,10 +142,10 @@ def paper_code(part: str) -> tuple[str, float]:
 
 
 def _size_in_fairseq(part):
-    """Initial standard deviation of a trained matrix in fairseq, times sqrt(fan_in). Attention matrices count as square.
+    """Return the standard deviation of a trained matrix's initial values in fairseq, times sqrt(fan_in).
 
-    Attention is Xavier uniform, with a gain of sqrt(1/2) for q, k and v. Feed-forward matrices have torch's default,
-    U(-1/sqrt(fan_in), 1/sqrt(fan_in)). Embeddings and output projections are N(0, 1 / width).
+    Attention matrices are treated as square. Attention is Xavier uniform, with a gain of sqrt(1/2) for q, k and v. Feed-forward matrices
+    have torch's default, U(-1/sqrt(fan_in), 1/sqrt(fan_in)). Embeddings and output projections are N(0, 1 / width).
     """
     if part.endswith(("q_proj", "k_proj", "v_proj")):
         return 2**-0.5
@@ -148,7 +153,7 @@ def _size_in_fairseq(part):
 
 
 class MaskedAttention(MultiheadAttention):
-    """fairseq's attention with masked projections. Fused attention reads the masked ``weight`` and the zero ``bias`` of the projections."""
+    """fairseq's attention with masked projections. Fused attention uses the projections' masked ``weight`` and zero ``bias``."""
 
     def __init__(self, parts: MaskedParts, name: str, embed_dim: int, num_heads: int, **options):
         super().__init__(embed_dim, num_heads, **options)
@@ -164,8 +169,13 @@ class MaskedAttention(MultiheadAttention):
         """Do nothing, because fairseq's projections are replaced."""
 
 
-class _MaskedFeedForward:
-    """Mix-in for fairseq's layers with masked feed-forward matrices."""
+class _MaskedLayer:
+    """Mix-in for fairseq's layers: matrices are masked."""
+
+    def __init__(self, cfg, parts, *args):
+        self.parts = parts
+        super().__init__(cfg, *args)
+        del self.parts
 
     def build_fc1(self, input_dim, output_dim, q_noise, qn_block_size):
         return self.parts.linear("fc1", input_dim, output_dim)
@@ -174,37 +184,17 @@ class _MaskedFeedForward:
         return self.parts.linear("fc2", input_dim, output_dim)
 
 
-class MaskedEncoderLayer(_MaskedFeedForward, TransformerEncoderLayerBase):
-    def __init__(self, cfg, parts):
-        self.parts = parts
-        super().__init__(cfg)
-        del self.parts
-
+class MaskedEncoderLayer(_MaskedLayer, TransformerEncoderLayerBase):
     def build_self_attention(self, embed_dim, cfg):
-        return MaskedAttention(
-            self.parts,
-            "self_attn",
-            embed_dim,
-            cfg.encoder.attention_heads,
-            dropout=cfg.attention_dropout,
-            self_attention=True,
-        )
+        heads, dropout = cfg.encoder.attention_heads, cfg.attention_dropout
+        return MaskedAttention(self.parts, "self_attn", embed_dim, heads, dropout=dropout, self_attention=True)
 
 
-class MaskedDecoderLayer(_MaskedFeedForward, TransformerDecoderLayerBase):
-    def __init__(self, cfg, parts, no_encoder_attn=False):
-        self.parts = parts
-        super().__init__(cfg, no_encoder_attn)
-        del self.parts
-
+class MaskedDecoderLayer(_MaskedLayer, TransformerDecoderLayerBase):
     def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
+        heads, alone = cfg.decoder.attention_heads, not cfg.cross_self_attention
         return MaskedAttention(
-            self.parts,
-            "self_attn",
-            embed_dim,
-            cfg.decoder.attention_heads,
-            dropout=cfg.attention_dropout,
-            self_attention=not cfg.cross_self_attention,
+            self.parts, "self_attn", embed_dim, heads, dropout=cfg.attention_dropout, self_attention=alone
         )
 
     def build_encoder_attention(self, embed_dim, cfg):
@@ -223,9 +213,9 @@ class MaskedDecoderLayer(_MaskedFeedForward, TransformerDecoderLayerBase):
 class _MaskedStack:
     """Mix-in for encoder and decoder: build layers in order and register the random layer."""
 
-    def build_from(self, parts, init, *args, **kwargs):
+    def __init__(self, cfg, dictionary, embed_tokens, parts, **kwargs):
         self.parts = parts
-        init(*args, **kwargs)
+        super().__init__(cfg, dictionary, embed_tokens, **kwargs)
         del self.parts
         self.random_layer = parts.random_layer
         if parts.levels:
@@ -240,17 +230,11 @@ class _MaskedStack:
 
 
 class SupermaskEncoder(_MaskedStack, TransformerEncoderBase):
-    def __init__(self, cfg, dictionary, embed_tokens, parts):
-        self.build_from(parts, super().__init__, cfg, dictionary, embed_tokens)
-
     def build_encoder_layer(self, cfg):
         return self.next_layer(MaskedEncoderLayer, cfg)
 
 
 class SupermaskDecoder(_MaskedStack, TransformerDecoderBase):
-    def __init__(self, cfg, dictionary, embed_tokens, parts, **kwargs):
-        self.build_from(parts, super().__init__, cfg, dictionary, embed_tokens, **kwargs)
-
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         return self.next_layer(MaskedDecoderLayer, cfg, no_encoder_attn)
 

@@ -1,4 +1,4 @@
-"""``--arch supermask_one_layer_transformer``: one random layer per stack, with a learned mask for every depth."""
+"""``--arch supermask_one_layer_transformer``: a Transformer of one random layer per stack, with a learned mask for every depth."""
 
 from functools import partial
 
@@ -40,7 +40,7 @@ class SupermaskOneLayerTransformer(DescribedInCheckpoint, FoldsMasks, Transforme
         """Build the model around one random layer per stack.
 
         Raises:
-            InputError: an option has a value that is not allowed; the message names the flag.
+            InputError: an option has an invalid value; the message names the flag.
         """
         options = as_namespace(cfg)
         check_mask_options(options)
