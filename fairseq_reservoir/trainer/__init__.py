@@ -1,1 +1,1 @@
-"""The trainer of this package and the checks before a training. ``install`` installs both in fairseq."""
+"""The trainer of this package and the checks before a training. ``install`` adds both to fairseq."""

@@ -1,4 +1,4 @@
-"""Trainer steps for ``--backskip``: fit the estimators of frozen layers' input gradients, and log their accuracy."""
+"""Trainer steps for ``--backskip``: fit the estimators of the gradients below frozen layers, and log their accuracy."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def begin_update(trainer: Any) -> None:
 
 
 def end_update(trainer: Any, num_updates: int) -> None:
-    """Fit the estimators after an update. Every log interval, log the cosine of each estimated gradient and the true one."""
+    """Fit the estimators after an update. Every log interval, log the cosine between each estimated and true gradient."""
     interval = trainer.cfg.common.log_interval
     for skip in backskips_of(trainer.get_model()):
         skip.set_num_updates(num_updates)

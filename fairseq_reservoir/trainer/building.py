@@ -29,7 +29,7 @@ def setup_task(original, cfg, *args, **kwargs):
 
 
 def build_model(original, cfg, *args, **kwargs):
-    """Hook of ``models.build_model``: report a wrong flag in one line.
+    """Hook of ``models.build_model``: report an invalid flag in one line.
 
     Raises:
         InputError: the architecture is not registered, or the model rejects a flag.
@@ -45,10 +45,10 @@ def build_model(original, cfg, *args, **kwargs):
 
 
 def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
-    """Hook of ``checkpoint_utils.load_model_ensemble_and_task``: compare dictionaries, and use the block size of the training.
+    """Hook of ``checkpoint_utils.load_model_ensemble_and_task``: compare dictionaries, and use the block size of the models' training.
 
     Raises:
-        InputError: a model was trained with dictionaries that differ from those of the task.
+        InputError: a model was trained with other dictionaries than those of the task.
     """
     models, config, task = fairseq_loader.load_with_dictionaries(original, filenames, *args, **kwargs)
     long_samples.use_block_of_training(config, task)

@@ -1,7 +1,7 @@
 """Check the binarised data of a command before a model is built.
 
-``check_data`` lists the tasks. The data of other tasks are checked when fairseq opens the files. Only fairseq checks text, remote
-data and ``--dataset-impl huffman``.
+``check_data`` lists the tasks. For other tasks, text, remote data and ``--dataset-impl huffman``, fairseq checks the files when it
+opens them.
 """
 
 import itertools
@@ -21,14 +21,14 @@ from ..fairseq_repairs.index_files import MAKE_IT
 from ..options.fairseq_flags import DataFlags, choice_of
 from ..options.reading import read
 
-# Commands that read a model and data, and for each the option that names the splits.
+# Command that reads a model and data -> the option that names the splits.
 READS = {"fairseq-generate": "gen_subset", "fairseq-eval-lm": "gen_subset", "fairseq-validate": "valid_subset"}
 # Magic number of each index format, and the byte offset of the number of sentences.
 INDEX_HEADERS = {b"MMIDIDX\0": 18, b"TNTIDX\0\0": 32}
 
 
 class MissingFile(InputError, FileNotFoundError):
-    """A missing file of the DATA folder. Like fairseq's own error for it, this is a ``FileNotFoundError``."""
+    """A missing file of the DATA folder. As in fairseq, this error is a ``FileNotFoundError``."""
 
     __str__ = ValueError.__str__
 
@@ -50,8 +50,8 @@ def check_data(cfg, splits=None):
 
     Args:
         cfg: fairseq's configuration. With ``splits``, only ``cfg.task`` is read.
-        splits: names of the splits of a command that does not train; None for a training, because ``cfg`` names its splits. Missing
-            files of ``splits`` are not an error here, because the language pair may be in the checkpoint. fairseq reports them later.
+        splits: splits of a command that does not train; None for a training, because ``cfg`` names its splits. Missing files of
+            these splits are not an error here, because the language pair may be in the checkpoint. fairseq reports them later.
 
     Raises:
         InputError: fairseq would fail on the data.
@@ -75,7 +75,7 @@ def check_data(cfg, splits=None):
 
 
 def check_translation(cfg, folders, scan, chosen=None):
-    """Check the dictionaries and both sides of every split of a translation task. ``chosen``: entries as of ``splits``."""
+    """Check the dictionaries and both sides of every split of a translation task. ``chosen`` replaces the output of ``splits``."""
     task, folder = cfg.task, folders[0]
     check_folder(folder)
     pair = (task.source_lang, task.target_lang)
@@ -134,7 +134,7 @@ def check_sentences(cfg, folders, scan, chosen=None):
 
 
 def check_parts(prefix, impl, combine, flag, entries, dictionary, scan):
-    """Check the files of one side of a split. With ``combine``, also check PREFIX1, PREFIX2, ..., which fairseq appends to it."""
+    """Check the files of one side of a split. With ``combine``, also check PREFIX1, PREFIX2, ..., which belong to the split too."""
     for k in itertools.count():
         part = f"{prefix}{k or ''}"
         if impl == "raw" or not is_indexed(impl) or (impl is None and infer_dataset_impl(part) in {"raw", "fasta"}):
@@ -154,18 +154,18 @@ def impl_of(task):
 
 
 def is_indexed(impl):
-    """Whether this ``--dataset-impl`` stores a pair of files, .idx and .bin, in a format that this module can check."""
+    """Whether this module can check the files of a ``--dataset-impl``: a pair of .idx and .bin."""
     return impl in {None, "mmap", "cached", "lazy"}
 
 
 def splits(cfg, folders):
     """Yield (folder, name, combine, flag, is_whole) for every split of a training.
 
-    ``combine``: the files name1, name2, ... belong to the split too. ``flag``: the flag that requires the split, or None.
+    ``combine``: whether the files name1, name2, ... belong to the split too. ``flag``: the flag that requires the split, or None.
     ``is_whole``: whether to read the whole index and the token ids. Otherwise only headers and lengths are read.
 
-    Each epoch trains on the next folder, and a run may resume at any epoch. So with several folders, a missing split of training
-    data is not an error at the start, and later folders are not read as a whole. Validation data are in the first folder.
+    Each epoch trains on the next folder, and a run may resume at any epoch. With several folders, missing training data is therefore
+    not an error at the start, and later folders are not read as a whole. Validation data is in the first folder.
     """
     data = cfg.dataset
     for number, folder in enumerate(folders):

@@ -1,4 +1,4 @@
-"""Refuse values of fairseq's own flags that would end in a traceback. The message is one line, printed before data are read."""
+"""Refuse values of fairseq's flags that would end in a traceback. The error is one line, and comes before data is read."""
 
 import ast
 import math
@@ -26,10 +26,11 @@ def check(cfg: Any) -> None:
     """
     data = cfg.dataset
     if cfg.optimizer is None:
-        raise InputError("--optimizer: not given, and has no default; adam is the usual choice")
+        raise InputError("--optimizer: is required; the usual choice is --optimizer adam")
     if choice_of(cfg.task) in BATCHED and data.max_tokens is None and data.batch_size is None:
         raise InputError(
-            "--max-tokens: neither this flag nor --batch-size is given; limit the tokens of a batch, such as --max-tokens 4096"
+            "--max-tokens: this flag or --batch-size is required; give for example --max-tokens 4096, the largest number of tokens in a "
+            "batch"
         )
     _check_max_tokens(cfg)
     fairseq_rules.check(cfg)
@@ -50,12 +51,12 @@ def check(cfg: Any) -> None:
 
 
 def _check_max_tokens(cfg):
-    """Refuse 0 and negative limits where fairseq uses them as a length: in a training, and with ``--num-batch-buckets``."""
+    """Refuse limits below 1 where fairseq uses them as a length: in a training, and with ``--num-batch-buckets``."""
     data, buckets = cfg.dataset, read(TaskFlags, cfg.task).num_batch_buckets
     most = data.max_tokens
     if most is not None and most < 1 and choice_of(cfg.task) in BATCHED:
         raise InputError(
-            f"--max-tokens {most}: must be at least 1 in a training, which omits longer sentences; for no limit, give only"
+            f"--max-tokens {most}: must be at least 1 in a training, which omits longer sentences; for no limit, remove it and give"
             " --batch-size"
         )
     if buckets and most is None:
@@ -66,7 +67,7 @@ def _check_max_tokens(cfg):
 
 
 def check_rates(cfg: Any) -> None:
-    """Refuse several learning rates for a schedule that accepts one, and a schedule with a phase of no updates.
+    """Refuse several learning rates for a schedule that accepts one, and a schedule with a phase without updates.
 
     Raises:
         InputError: one line with the flag.
@@ -74,7 +75,8 @@ def check_rates(cfg: Any) -> None:
     scheduler, rates = choice_of(cfg.lr_scheduler), cfg.optimization.lr
     if scheduler in ONE_RATE and len(rates) > 1:
         raise InputError(
-            f"--lr {','.join(f'{rate:g}' for rate in rates)}: --lr-scheduler {scheduler} accepts one rate; fixed accepts one for each epoch"
+            f"--lr {','.join(f'{rate:g}' for rate in rates)}: --lr-scheduler {scheduler} accepts one rate; give one, or use --lr-scheduler "
+            "fixed, which accepts one for each epoch"
         )
     if scheduler == "cosine":
         _check_cosine(cfg.lr_scheduler, cfg.optimization.max_update)
@@ -117,9 +119,7 @@ def _check_tri_stage(scheduler, max_update):
     if sum(ratios) != 1:  # fairseq compares the same floating-point sum
         raise InputError(f"{shown}: must add up to 1, not {sum(ratios)}")
     if int(max_update * ratios[2]) < 1:
-        raise InputError(
-            f"{shown}: leaves no update of --max-update {max_update} for the last stage, which needs at least 1"
-        )
+        raise InputError(f"{shown}: with --max-update {max_update}, the last stage has no update, but needs at least 1")
 
 
 def _check_metric(cfg):
@@ -138,7 +138,7 @@ def _check_metric(cfg):
 
 
 def _check_pairs(optimizer):
-    """Check flags with a pair of numbers, which fairseq evaluates as a Python expression."""
+    """Check flags for a pair of numbers, which fairseq evaluates as Python expressions."""
     flags = read(OptimizerFlags, optimizer)
     for name in ("adam_betas", "adamax_betas", "lamb_betas"):
         betas = vars(flags)[name]

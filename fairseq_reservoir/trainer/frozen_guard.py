@@ -14,10 +14,7 @@ from ..random_tensors import digest
 
 
 def frozen_tensors(trainer) -> dict[str, torch.Tensor]:
-    """Return the frozen and the random tensors of a model of this package. A training must not change them.
-
-    Tensors of a freeze schedule are not included, because they are trained in some updates.
-    """
+    """Return the frozen and the random tensors of a model of this package, except tensors of a freeze schedule."""
     model = trainer.get_model()
     if not hasattr(model, "slot_table"):
         return {}
@@ -27,12 +24,12 @@ def frozen_tensors(trainer) -> dict[str, torch.Tensor]:
 
 
 def hashes(trainer) -> dict[str, str]:
-    """The SHA-256 of each of ``frozen_tensors``."""
+    """Return the SHA-256 of each of ``frozen_tensors``."""
     return {name: digest.of_tensor(tensor) for name, tensor in frozen_tensors(trainer).items()}
 
 
 def take_hashes(trainer) -> None:
-    """Hash the frozen tensors when a training starts. A resumed training must have loaded its checkpoint before."""
+    """Hash the frozen tensors when a training starts. If it resumes, call this after the checkpoint is loaded."""
     trainer.frozen_hashes = hashes(trainer) if trainer.should_save_checkpoint_on_current_rank else {}
 
 
@@ -55,7 +52,7 @@ def refuse_changes(trainer, filename: str) -> None:
 
 
 def refuse_quantization(cfg) -> None:
-    """Refuse to quantize a model with frozen tensors during training, because code books would replace its matrices.
+    """Refuse quantization with code books in the training of a model with frozen tensors, because it would replace its matrices.
 
     Raises:
         InputError: one line with the flag.

@@ -20,9 +20,9 @@ from ..fairseq_repairs.version import is_plugin
 
 
 class LoadPlugin(Callback):
-    """Callback that a configuration enables: ``hydra.callbacks.fairseq_reservoir._target_: fairseq_reservoir.hydra_start.LoadPlugin``.
+    """Import the plugin and set ``common.user_dir`` to its absolute path.
 
-    hydra imports the plugin when it loads this class. The callback then sets ``common.user_dir`` to an absolute path.
+    A configuration enables this callback with ``hydra.callbacks.fairseq_reservoir._target_: fairseq_reservoir.hydra_start.LoadPlugin``.
     """
 
     def on_job_start(self, config, **kwargs):

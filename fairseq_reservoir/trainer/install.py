@@ -1,4 +1,4 @@
-"""Install all changes of fairseq: the repairs in ``fairseq_repairs.in_order``, the hooks in ``HOOKS``, and the trainer."""
+"""Install all changes to fairseq: the repairs in ``fairseq_repairs.in_order``, the hooks in ``HOOKS``, and the trainer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ from ..speed.generation import enable as generation_graphs
 from . import building, preflight, reading_flags, short_log
 from .reservoir_trainer import use_reservoir_trainer
 
-# Module of fairseq, its function, and the hook that replaces the function. Each hook calls the function that it replaces.
+# Module of fairseq, name of its function, and the hook that replaces the function. Each hook calls the function that it replaces.
 HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     # Reading the flags of a command, and starting its work.
     (options, "parse_args_and_arch", reading_flags.parse_args_and_arch),
@@ -31,7 +31,7 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     (checkpoint_utils, "load_model_ensemble_and_task", building.load_model_ensemble_and_task),
     # Searching the translations of a batch.
     (FairseqTask, "inference_step", generation_graphs.inference_step),
-    # Reading pretrained word vectors. They are not read if a checkpoint replaces them.
+    # Reading pretrained word vectors, unless a checkpoint replaces them.
     (utils, "parse_embedding", pretrained_embeddings.defer_reading),
     (utils, "load_embedding", pretrained_embeddings.load_vectors),
     (utils, "print_embed_overlap", pretrained_embeddings.print_overlap),
@@ -59,5 +59,5 @@ def install() -> None:
     # These imports register the models. fairseq's own search of models/ would import them in another order.
     from ..models import reservoir, supermask  # noqa: F401, I001
 
-    # Must be last: it registers a frozen variant of every architecture except those of this package, which must exist by then.
+    # Must be last, because it registers a frozen variant of every architecture that is not of this package.
     from ..models import frozen  # noqa: F401

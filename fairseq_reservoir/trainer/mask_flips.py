@@ -7,10 +7,10 @@ from ..masks.masked_weight import masked_modules
 
 
 def measure(trainer) -> None:
-    """Log the share of mask entries that differ between the last two updates. Call it after every update.
+    """Log the share of mask entries that differ between the last two updates. Call this after every update.
 
-    Only masks with scores that were trained in both updates count. Changes made by --mask-keep-schedule count too. If the share does
-    not fall with the learning rate, the masks have not settled. Reading the value synchronises with the device once.
+    Only masks with scores that were trained in both updates count. Changes by --mask-keep-schedule count too. If the share does not
+    fall with the learning rate, the masks have not converged. Reading the value synchronises with the device once.
     """
     interval, update = trainer.cfg.common.log_interval, trainer.get_num_updates()
     if not interval or update % interval not in (0, interval - 1):

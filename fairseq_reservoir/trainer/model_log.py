@@ -19,7 +19,7 @@ def log_slot_table(trainer) -> None:
     model, flags = trainer.get_model(), read(ComponentOptions, trainer.cfg.model)
     table = getattr(model, "slot_table", None)
     if table is not None and not any(parameter.requires_grad for parameter in model.parameters()):
-        # A RoBERTa may be completely frozen if its task adds a head. This task has not added one.
+        # The model may be a RoBERTa without a classification head, and the task has not added a head.
         refuse_all_frozen(flags.freeze, flags.freeze_except)
     refuse_moving_masks(model, f"--freeze {flags.freeze}")
     if table is not None:
@@ -27,10 +27,7 @@ def log_slot_table(trainer) -> None:
 
 
 def report_nan_scores(trainer) -> None:
-    """Log the masked modules with a NaN score. The mask itself does not show it, because NaN is sorted like any other score.
-
-    Synchronises with the device.
-    """
+    """Log the masked modules with a NaN score, which the mask itself does not show. Synchronises with the device."""
     names = nan_scores(trainer.get_model())
     if names:
         logger.error("update %d: NaN in the scores of %s", trainer.get_num_updates(), ", ".join(names))

@@ -16,16 +16,16 @@ logger = logging.getLogger(__name__)
 def skip_backward_without_gradient(trainer) -> None:
     """Make a trainer's optimizer skip the backward pass of a loss without a gradient. Call this whenever the optimizer is built.
 
-    torch would raise an error for such a loss. It occurs when LayerDrop skips every trained layer and all other parameters are frozen,
-    permanently or by a freeze schedule. Only the first such loss is logged, because a criterion that detaches its loss causes one in
-    every update.
+    torch would raise an error for such a loss. It occurs when LayerDrop skips every trained layer and all other parameters are frozen.
+    Only the first such loss is logged, because a criterion that detaches its loss causes one in every update.
     """
     optimizer = trainer._optimizer
     while isinstance(getattr(optimizer, "_optimizer", None), FairseqOptimizer):  # --use-bmuf wraps the optimizer
         optimizer = optimizer._optimizer
     wrapped = getattr(trainer.model, "module", None)  # fairseq's wrapper contains torch's
     advice = (
-        "; if it happens on one rank only, the other ranks wait for gradients that this rank does not send: give --ddp-backend legacy_ddp"
+        "; if this happens on some ranks only, the other ranks wait for gradients that these ranks do not send: give --ddp-backend "
+        "legacy_ddp"
         if isinstance(wrapped, DistributedDataParallel)
         else ""
     )

@@ -1,4 +1,4 @@
-"""Check flags, save folder, checkpoint and data before a training starts. The first mistake is reported in one line."""
+"""Check flags, save folder, checkpoint and data before a training starts. The first mistake becomes a one-line error."""
 
 import functools
 import logging
@@ -38,7 +38,6 @@ from .frozen_guard import refuse_quantization
 from .likely_mistakes import warn_of_likely_mistakes
 from .rank_checks import refuse_sharding
 from .rank_flags import compare_flags
-from .slow_bf16 import warn_of_slow_bf16
 
 # Most bytes of a file name on Linux and macOS, and of a path to which the name of a checkpoint is added.
 _LONGEST_NAME, _LONGEST_PATH = 255, 3800
@@ -47,12 +46,11 @@ _LONGEST_NAME, _LONGEST_PATH = 255, 3800
 def call_main(original, cfg, main, **kwargs):
     """Hook of fairseq's ``call_main``, which runs a command in one process or more.
 
-    Checks a training before its processes start. Also starts the processes of a run on CPUs, because fairseq starts one process per GPU.
+    It checks a training before its processes start. It also starts the processes of a run on CPUs, because fairseq starts one per GPU.
     """
     if is_training(main):
         log_to_standard_output()
         check_training(cfg)
-        warn_of_slow_bf16(cfg)
         warn_of_likely_mistakes(cfg)
         main = functools.partial(start_together, main)
     if replace_unknown_words.is_applied or name_long_sentences.is_applied:
@@ -63,13 +61,13 @@ def call_main(original, cfg, main, **kwargs):
 
 
 def start_together(main, cfg, **kwargs):
-    """Run fairseq's ``main`` on this rank, after comparing the flags of all ranks."""
+    """Compare the flags of all ranks, then run fairseq's ``main`` on this rank."""
     compare_flags(cfg)
     return train_alone(main, cfg, **kwargs)
 
 
 def log_to_standard_output():
-    """Configure logging if nobody has, as in a notebook. fairseq-train configures logging itself."""
+    """Configure logging if it is not configured, as in a notebook. fairseq-train configures it itself."""
     if not logging.root.handlers:
         form = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
         logging.basicConfig(format=form, datefmt="%Y-%m-%d %H:%M:%S", level=logging.INFO, stream=sys.stdout)
@@ -101,11 +99,11 @@ def check_training(cfg):
 
 
 def refuse_fp16_of_frozen_layers(cfg):
-    """Refuse ``--frozen-dtype`` together with ``--fp16``. It would save no memory in a float16 model, and would round twice."""
+    """Refuse ``--frozen-dtype`` together with ``--fp16``, because it would save no memory in a float16 model, and would round twice."""
     dtype = read(FrozenLayerOptions, cfg.model).frozen_dtype
     if cfg.common.fp16 and dtype != "fp32":
         raise InputError(
-            f"--frozen-dtype {dtype}: not supported with --fp16, which sets the dtype of the whole model; remove one of them"
+            f"--frozen-dtype {dtype}: not supported with --fp16, which sets the type of the whole model; remove one of them"
         )
 
 
@@ -113,11 +111,11 @@ def refuse_flat_fp16_on_cpus(cfg):
     """Refuse ``--fp16`` if fairseq stores its fp32 weights in one flat tensor, which it allocates on a GPU."""
     common = cfg.common
     if uses_cpu(cfg) and common.fp16 and not (common.fp16_no_flatten_grads or common.memory_efficient_fp16):
-        raise InputError("--fp16: needs a GPU; on CPUs give --bf16, or --memory-efficient-fp16")
+        raise InputError("--fp16: needs a GPU; on CPUs, give --bf16 or --memory-efficient-fp16 instead")
 
 
 def refuse_empty_texts(model):
-    """Refuse empty texts in model flags of this package. They can only come from hydra, because the command line was checked before."""
+    """Refuse empty texts in model flags of this package. They can only come from hydra, because the command line is already checked."""
     dataclass = MODEL_DATACLASS_REGISTRY.get(choice_of(model), object)
     for options in (ComponentOptions, MaskOptions):
         if issubclass(dataclass, options):
@@ -125,7 +123,7 @@ def refuse_empty_texts(model):
 
 
 def check_log_file(path):
-    """Refuse a ``--log-file`` that cannot be written or is a pipe. fairseq would wait until another process reads the pipe."""
+    """Refuse a ``--log-file`` that cannot be written, or is a pipe, because fairseq would wait until another process reads the pipe."""
     if path is None:
         return
     folder, mode = os.path.dirname(os.path.abspath(path)), None
@@ -152,7 +150,7 @@ def check_save_dir(save_dir):
         raise InputError(f"--save-dir {save_dir!r}: contains a control character; name another folder")
     folder = Path(save_dir).absolute()
     if any(len(os.fsencode(part)) > _LONGEST_NAME for part in folder.parts) or len(os.fsencode(folder)) > _LONGEST_PATH:
-        raise InputError(f"--save-dir {save_dir}: is too long for the name of a folder; give a shorter one")
+        raise InputError(f"--save-dir {save_dir}: is too long for the name of a folder; give a shorter name")
     while not os.path.lexists(folder):
         folder = folder.parent
     if not folder.is_dir():

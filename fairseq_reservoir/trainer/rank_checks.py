@@ -1,7 +1,8 @@
 """Check that the ranks of a run are connected, load the same checkpoint and have the same frozen tensors.
 
 Each rank draws its frozen tensors from the seed and their names, so they should be equal. They differ if a rank has another version or
-other flags, or after a memory error. Nothing would correct them: they have no gradient, and ``legacy_ddp`` does not broadcast them.
+other flags, or after a memory error. The difference would persist, because the tensors have no gradient and ``legacy_ddp`` does not
+broadcast them.
 """
 
 from collections import Counter
@@ -23,7 +24,7 @@ def check_processes(trainer) -> None:
     if not dist.is_initialized():
         refuse_lone_ranks()
     elif trainer.data_parallel_world_size > 1:
-        # Data come first, because the shapes of some tensors depend on a dictionary.
+        # Compare data first, because the shapes of some tensors depend on a dictionary.
         compare_data(trainer.task, trainer.data_parallel_process_group)
         schedule = trainer.freeze_schedule
         compare(trainer.get_model(), trainer.data_parallel_process_group, schedule.frozen(0) if schedule else ())
@@ -35,7 +36,7 @@ def agree_on_checkpoint(trainer, filename: str, options: dict) -> None:
     fairseq broadcasts rank 0's checkpoint to the ranks that have found a file.
     """
     if dist.is_initialized() and trainer.data_parallel_world_size > 1:
-        # With a suffix, every rank stores its part of the checkpoint in its own file.
+        # With a suffix, each rank stores its part of the checkpoint in its own file.
         suffix = trainer.checkpoint_suffix
         name = filename.removesuffix(f"{suffix}.pt") if suffix else filename
         arguments = {"filename": name, **options}
@@ -45,8 +46,8 @@ def agree_on_checkpoint(trainer, filename: str, options: dict) -> None:
 def refuse_other_files(loading: list[tuple[dict, bool]]) -> None:
     """Refuse ranks that disagree on which file to load, on whether it exists, or on how to load it.
 
-    If only some ranks have the file, the ranks would wait for each other. A rank without ``checkpoint_last.pt`` may start from
-    ``--finetune-from-model``, without the optimizer's state and at update 0.
+    If only some ranks have the file, they would wait for the others. A rank without ``checkpoint_last.pt`` might start from
+    ``--finetune-from-model`` at update 0.
 
     Args:
         loading: for each rank, the arguments of the trainer's ``load_checkpoint`` by name, and whether the file exists.
@@ -77,7 +78,7 @@ def refuse_lone_ranks() -> None:
     """Refuse ranks that torchrun started but fairseq did not connect.
 
     Raises:
-        InputError: each rank would train its own model and overwrite the checkpoints of the others.
+        InputError: the ranks are not connected. Each would train its own model and overwrite the checkpoints of the others.
     """
     world_size, _ = launch_variables.torchrun() or (1, 0)
     if world_size > 1:
@@ -88,7 +89,7 @@ def refuse_lone_ranks() -> None:
 
 
 def hashes(model: torch.nn.Module, scheduled=()) -> dict[str, str]:
-    """The SHA-256 of every frozen or ``scheduled`` parameter and of every buffer, by name."""
+    """Return the SHA-256 of every frozen or ``scheduled`` parameter and of every buffer, by name."""
     frozen = {
         name: parameter
         for name, parameter in model.named_parameters()
@@ -98,7 +99,7 @@ def hashes(model: torch.nn.Module, scheduled=()) -> dict[str, str]:
 
 
 def compare(model: torch.nn.Module, group, scheduled=()) -> None:
-    """Exchange hashes with the other ranks of a process group; every rank must call this.
+    """Compare the hashes of frozen tensors on all ranks of a process group. Every rank must call this.
 
     Args:
         model: the model with the tensors.
@@ -125,7 +126,7 @@ def compare(model: torch.nn.Module, group, scheduled=()) -> None:
 def refuse_sharding(cfg) -> None:
     """Refuse ``--ddp-backend fully_sharded`` for models with frozen or masked tensors.
 
-    FSDP flattens the tensors of a layer into one tensor, which is trained as a whole. It removes the tensors that masks are applied to.
+    FSDP flattens the tensors of a layer into one tensor, which is trained as a whole. It removes the tensors under the masks.
 
     Raises:
         InputError: one line with the backends to use.

@@ -17,7 +17,7 @@ _DICTIONARIES = ("source_dictionary", "target_dictionary", "label_dictionary")
 
 
 def compare_data(task: Any, group: Any) -> None:
-    """Exchange hashes of a task's dictionaries and loaded data sets with the other ranks; every rank must call this.
+    """Compare the hashes of a task's dictionaries and loaded data sets on all ranks. Every rank must call this.
 
     The dictionaries themselves are exchanged only if hashes differ.
 
@@ -31,13 +31,13 @@ def compare_data(task: Any, group: Any) -> None:
 
 
 def first_difference(ranks: list[dict[str, str]]) -> str | None:
-    """The first name under which ranks have different values."""
+    """Return the first name under which ranks have different values, or None."""
     names = dict.fromkeys(name for found in ranks for name in found)
     return next((name for name in names if len({found.get(name) for found in ranks}) > 1), None)
 
 
 def hashes_of(task: Any) -> dict[str, str]:
-    """The SHA-256 of the entries of each dictionary, and of the lengths of the sentences of each data set, by name."""
+    """Return the SHA-256 of each dictionary's entries, and of the sentence lengths of each data set, by name."""
     symbols = {name: _symbols(task, name) for name in _DICTIONARIES}
     hashes = {name: digest.of_symbols(entries) for name, entries in symbols.items() if entries}
     sizes = {name: _sizes(dataset) for name, dataset in task.datasets.items()}
@@ -52,7 +52,7 @@ def _symbols(task, name):
 
 
 def _sizes(dataset):
-    """Lengths of the sentences; the number of sentences if their lengths are unavailable; None for a stream of unknown length."""
+    """Return the sentence lengths; the number of sentences if there are no lengths; None for a stream of unknown length."""
     sizes = getattr(dataset, "sizes", None)
     try:
         return np.asarray([len(dataset)] if sizes is None else sizes, dtype=np.int64)
@@ -65,7 +65,7 @@ def _hash(sizes):
 
 
 def contents_of(task: Any, name: str) -> list[str] | str:
-    """The entries of a dictionary, or a text with the size of a data set."""
+    """Return the entries of a dictionary, or a text with the size of a data set."""
     if name in _DICTIONARIES:
         return _symbols(task, name)
     dataset = task.datasets.get(name)
@@ -76,15 +76,15 @@ def contents_of(task: Any, name: str) -> list[str] | str:
 
 
 def refuse_other_data(name: str, contents: list, hashes: list) -> None:
-    """Refuse a rank whose dictionary or data set differs from that of rank 0.
+    """Refuse the first rank with another dictionary or data set than rank 0.
 
     Args:
         name: the dictionary or data set that differs.
-        contents: ``contents_of`` the task of every rank.
+        contents: output of ``contents_of`` on every rank.
         hashes: the hash of every rank.
 
     Raises:
-        InputError: always, as hashes differ; the message names the rank, both values, and the entry of a dictionary.
+        InputError: always. The message names the rank, both values, and the entry of a dictionary.
     """
     rank = next(rank for rank, found in enumerate(hashes) if found != hashes[0])
     ours, first = contents[rank], contents[0]

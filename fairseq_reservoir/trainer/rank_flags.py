@@ -38,14 +38,14 @@ _FLAGS_OF_GROUPS = {"model": "arch"}
 
 
 def gather(value: Any, group: Any = None) -> list:
-    """The value of every rank of a process group, in the order of the ranks."""
+    """Return the value of every rank of a process group, in the order of the ranks."""
     values = [None] * dist.get_world_size(group)
     dist.all_gather_object(values, value, group=group)
     return values
 
 
 def compare_flags(cfg: Any) -> None:
-    """Exchange a hash of the configuration with the other ranks of the run; every rank must call this.
+    """Compare the hashes of the configuration on all ranks of a run. Every rank must call this.
 
     The configuration itself is exchanged only if hashes differ.
 
@@ -60,7 +60,7 @@ def compare_flags(cfg: Any) -> None:
 
 
 def options_of(cfg: Any) -> dict[str, str]:
-    """All options that need the same value on all ranks, as texts by group and name: ``optimization.lr`` -> ``[0.001]``.
+    """Return the options that need the same value on all ranks, as texts by group and name: ``optimization.lr`` -> ``[0.001]``.
 
     Names of chosen components, such as ``optimizer._name``, come first.
     """
@@ -70,7 +70,7 @@ def options_of(cfg: Any) -> dict[str, str]:
 
 
 def _software() -> dict[str, str]:
-    """Versions, and environment variables of this package that change a training, by the names that messages use."""
+    """Return versions, and environment variables of this package that change a training, by the names that messages use."""
     return {
         "the version of fairseq_reservoir": __version__,
         "the version of torch": torch.__version__,
@@ -111,7 +111,7 @@ def refuse_other_flags(ranks: list[dict[str, str]]) -> None:
 
 
 def _flag(name):
-    """The flag of an option: ``optimization.lr`` -> ``--lr``, ``model._name`` -> ``--arch``."""
+    """Return the flag of an option: ``optimization.lr`` -> ``--lr``, ``model._name`` -> ``--arch``."""
     if name in _software():
         return name
     group, _, last = name.rpartition(".")

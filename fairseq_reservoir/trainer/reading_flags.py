@@ -1,4 +1,4 @@
-"""Hook of the function that reads the flags of a fairseq command. It adds flags of this package and checks values."""
+"""Hook of the function that reads the flags of a fairseq command. It adds flags of this package, and checks values."""
 
 import sys
 
@@ -13,7 +13,7 @@ from . import data_files
 def parse_args_and_arch(original, parser, input_args=None, *args, **kwargs):
     """Hook of fairseq's ``options.parse_args_and_arch``, which every command except ``fairseq-preprocess`` calls.
 
-    ``fairseq-validate`` calls it a second time with ``suppress_defaults``, to get a namespace of only the flags on its command line.
+    ``fairseq-validate`` calls it a second time with ``suppress_defaults``, to get only the flags on its command line.
 
     Raises:
         InputError: one line with the flag. No data or model has been read yet.
@@ -49,7 +49,7 @@ def parse_args_and_arch(original, parser, input_args=None, *args, **kwargs):
 
 
 def _parse(original, parser, input_args, *args, **kwargs):
-    """Call fairseq's function, and give a message to its two errors that have none."""
+    """Call fairseq's function. Replace two of its errors without a message."""
     try:
         return original(parser, input_args, *args, **kwargs)
     except RuntimeError as error:

@@ -44,11 +44,11 @@ class ReservoirTrainer(Trainer):
     graphs = None  # the recorded steps of --cuda-graphs
     memory_log: MemoryLog | None = None  # these two with --fast on a GPU
     quick_cfg: QuickConfig | None = None
-    products: str | None = None  # with --fast in fp32 on a CPU: the setting of torch's matrix products
+    products: str | None = None  # with --fast in fp32 on a CPU: the library for matrix products
     host_values: HostValues | None = None  # with --fast on a GPU: the values that an update copies to the host
 
     def __init__(self, cfg, task, model, criterion, quantizer=None):
-        """Prepare the model before fairseq wraps it, then compare the ranks.
+        """Prepare the model, let fairseq wrap it, then compare the ranks.
 
         Raises:
             InputError: the model cannot be trained with these flags, or the ranks have different frozen tensors.
@@ -76,9 +76,9 @@ class ReservoirTrainer(Trainer):
             task.train_step = self.host_values.recorded(task.train_step)
 
     def _build_optimizer(self):
-        """Build the optimizer: when the training starts, and again when a checkpoint is loaded."""
+        """Build the optimizer when the training starts, and again when a checkpoint is loaded."""
         freeze_skip_hooks.thaw_scheduled(self)
-        with reading_quickly(self, wanted=False):  # the first update may build it
+        with reading_quickly(self, wanted=False):  # fairseq may build it in the first update
             super()._build_optimizer()
         nothing_to_train.skip_backward_without_gradient(self)
         freeze_skip_hooks.bind_optimizer(self)
@@ -146,7 +146,7 @@ class ReservoirTrainer(Trainer):
 
     @metrics.aggregate("train")
     def train_step(self, samples, raise_oom=False):
-        """One update: forward, backward and optimizer step. fairseq calls ``set_num_updates`` inside it."""
+        """Run one update: forward and backward pass and optimizer step. fairseq calls ``set_num_updates`` inside it."""
         with reading_quickly(self, wanted=self.quick_cfg is not None):
             backskip_hooks.begin_update(self)
             if self.host_values:
@@ -165,14 +165,14 @@ class ReservoirTrainer(Trainer):
         return logging_output
 
     def _set_seed(self):
-        """Seed dropout by the number of the update, so that a resumed training draws the same numbers."""
+        """Seed dropout with the number of the update, so that a resumed training draws the same random numbers."""
         if self.host_values:
             seed_generators(self.cfg.common.seed + self.get_num_updates())
         else:
             super()._set_seed()
 
     def _prepare_sample(self, sample, is_dummy=False):
-        """Copy a batch to the device. ``--cuda-graphs`` pads it before; ``--fast`` looks for padding in the CPU's copy, without a wait."""
+        """Copy a batch to the device. ``--cuda-graphs`` pads it before. ``--fast`` searches padding in the CPU's copy, without waiting."""
         if self.graphs and self.model.training:
             sample = self.graphs.packed(sample)
         if isinstance(sample, PackedBatch):
@@ -235,8 +235,8 @@ class ReservoirTrainer(Trainer):
 def use_reservoir_trainer() -> None:
     """Let every program train with ``ReservoirTrainer`` in place of fairseq's trainer.
 
-    ``Trainer(...)`` constructs a ``ReservoirTrainer`` even in a module that has imported ``Trainer`` before, such as the copy of the
-    command that ``python -m fairseq_cli.train`` runs. A subclass that is defined later derives from ``ReservoirTrainer``.
+    ``Trainer(...)`` constructs a ``ReservoirTrainer`` even in a module that imported ``Trainer`` earlier, such as the module that
+    ``python -m fairseq_cli.train`` runs. Subclasses that are defined later derive from ``ReservoirTrainer``.
     """
 
     def new(cls, *args, **kwargs):
@@ -244,8 +244,8 @@ def use_reservoir_trainer() -> None:
             return object.__new__(ReservoirTrainer)
         if not issubclass(cls, ReservoirTrainer):
             raise InputError(
-                f"{cls.__name__}: was derived from fairseq's Trainer before fairseq_reservoir was imported, so it trains without this "
-                "package; import fairseq_reservoir first (fairseq's MegatronTrainer for --model-parallel-size is not supported)"
+                f"{cls.__name__} was derived from fairseq's Trainer before fairseq_reservoir was imported, so this package has no effect "
+                "on it. Import fairseq_reservoir first. If you use --model-parallel-size: fairseq's MegatronTrainer is not supported"
             )
         return object.__new__(cls)
 

@@ -1,4 +1,4 @@
-"""Load a checkpoint into a trainer. A checkpoint that does not fit the model, optimizer or criterion is refused in one line."""
+"""Load a checkpoint into a trainer. If it does not fit the model, optimizer or criterion, the error is one line."""
 
 import ast
 import contextlib
@@ -20,7 +20,7 @@ SAME_DICTIONARIES = "give the DATA, languages and task it was trained with, beca
 
 @contextlib.contextmanager
 def resuming_from(filename: str, save_dir: str, reset_optimizer: bool, optimizer_overrides: dict | None):
-    """While a checkpoint is loaded: set ``freezing.description.resuming``, and turn errors of torch and fairseq into one line.
+    """Context in which a checkpoint is loaded: set ``freezing.description.resuming``, and turn errors of torch and fairseq into one line.
 
     Raises:
         InputError: the checkpoint belongs to another optimizer, criterion or model.
@@ -33,7 +33,7 @@ def resuming_from(filename: str, save_dir: str, reset_optimizer: bool, optimizer
             raise
         raise InputError(f"--restore-file {filename}: {error}") from error
     except Exception as error:
-        # fairseq raises its own exception ("please ensure that the architectures match") while it handles torch's.
+        # fairseq raises "please ensure that the architectures match" while it handles torch's exception.
         difference = _difference(str(error.__context__))
         if difference is None:
             raise
@@ -43,7 +43,7 @@ def resuming_from(filename: str, save_dir: str, reset_optimizer: bool, optimizer
 
 
 def _difference(message):
-    """One-line version of torch's ``load_state_dict`` error: the first tensor, the number of others, and the flags to give."""
+    """Shorten torch's ``load_state_dict`` error to one line: the first tensor, the number of others, and the flags to give."""
     if not message.startswith("Error(s) in loading state_dict"):
         return None
     sizes = re.findall(r"size mismatch for (\S+): .*?\((\[.*?\])\) from checkpoint, .*?\((\[.*?\])\)", message)
@@ -61,7 +61,7 @@ def _difference(message):
 
 
 def _is_of_dictionary(sizes):
-    """Whether only the size of the dictionary differs: the rows of embeddings and of the output projection, which may have any name."""
+    """Whether only the size of the dictionary differs, which is the number of rows of embeddings and of the output projection."""
     rows_only = all(ast.literal_eval(saved)[1:] == ast.literal_eval(own)[1:] for _, saved, own in sizes)
     names = [name for name, *_ in sizes]
     return (
@@ -72,7 +72,7 @@ def _is_of_dictionary(sizes):
 def check_loaded_state(trainer) -> None:
     """Make a trainer's optimizer refuse the saved state of other parameters. Call this whenever the optimizer is built.
 
-    torch's own error names parameter groups only. With the flat buffer of fp16, the error occurs only after the first update.
+    torch's error contains only parameter groups. With the flat buffer of fp16, it occurs only after the first update.
     """
     for group, optimizer in innermost(trainer._optimizer):
         check = functools.partial(_refuse_other_state, optimizer, group)
@@ -80,7 +80,7 @@ def check_loaded_state(trainer) -> None:
 
 
 def innermost(optimizer, group: str | None = None) -> list:
-    """The optimizers inside fairseq's wrappers, each with the name of its group if it is part of a composite optimizer."""
+    """Return the optimizers inside fairseq's wrappers as pairs (group of a composite optimizer or None, optimizer)."""
     for name in ("fp32_optimizer", "wrapped_optimizer", "_optimizer"):
         inner = getattr(optimizer, name, None)
         if isinstance(inner, FairseqOptimizer):
@@ -102,18 +102,17 @@ def _refuse_other_state(optimizer, group, _, state_dict):
                 f" {', '.join(sorted(optimizer.param_groups[0].keys() - {'params'}))}"
             )
     if resumed and not _fits(state_dict, optimizer.optimizer.param_groups):
-        elsewhere = " and with another --save-dir" if resumed.save_dir_has_a_checkpoint else ""
+        elsewhere = ", and give another --save-dir" if resumed.save_dir_has_a_checkpoint else ""
         raise InputError(
-            f"--restore-file {resumed.file}: its optimizer state belongs to other parameters than those trained here; give "
-            f"--reset-optimizer to continue without the state, or --finetune-from-model {resumed.file} in place of "
-            f"--restore-file{elsewhere} to start a new training"
+            f"--restore-file {resumed.file}: its optimizer state is for different parameters. To continue without it, add "
+            f"--reset-optimizer. To start a new training, replace --restore-file with --finetune-from-model {resumed.file}{elsewhere}"
         )
 
 
 def _refuse_to_drop_schedule(optimizer, schedule):
     """Refuse to load a state with a freeze schedule into an optimizer without one.
 
-    fairseq compares only the names of optimizer classes, and in half precision only those of the wrappers.
+    fairseq compares only the class names of optimizers, and in half precision only those of the wrappers.
     """
     refuse_removed_flag(schedule)
     name = _name_of(optimizer)
@@ -127,7 +126,7 @@ def _name_of(optimizer):
 
 
 def _fits(state_dict, groups):
-    """Whether the state has the right number of parameters, and no entry larger than its parameter. Factored entries are smaller."""
+    """Whether a state has the right number of parameters, and no entry larger than its parameter. Factored entries are smaller."""
     saved = [i for group in state_dict["param_groups"] for i in group["params"]]
     own = [parameter for group in groups for parameter in group["params"]]
     if len(saved) != len(own):

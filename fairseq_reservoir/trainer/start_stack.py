@@ -1,7 +1,7 @@
 """Start the encoder or the decoder of a model from another model: ``--start-encoder-from``, ``--start-decoder-from``.
 
-The other model may be of another kind. A translation model can start from the encoder of a RoBERTa or from the decoder of a language
-model; its attention to the source is then initialised as usual. fairseq's ``--finetune-from-model`` loads whole models of the same kind.
+The other model may be of another kind: the encoder may come from a RoBERTa, and the decoder from a language model. A language model has
+no attention to the source, which is then initialised as usual. fairseq's ``--finetune-from-model`` loads whole models of the same kind.
 """
 
 import logging
@@ -46,7 +46,7 @@ def start_stacks(cfg, task, model) -> None:
 def start_stack(model: nn.Module, stack: str, path: str, task: Any) -> dict[str, Tensor]:
     """Copy all tensors of a checkpoint's stack into a model, under the same names.
 
-    The checkpoint need not contain adapters. It must contain either the whole attention to the source or nothing of it.
+    The checkpoint may lack adapters and the whole attention to the source.
 
     Args:
         model: the model, already built, frozen and initialised.
@@ -58,8 +58,8 @@ def start_stack(model: nn.Module, stack: str, path: str, task: Any) -> dict[str,
         The copied tensors by their names in the model.
 
     Raises:
-        InputError: the model has no such stack, or draws a part of it from the seed. Or the checkpoint has other tensors, or another
-            dictionary of the same size.
+        InputError: the model has no such stack, or draws a part of it from the seed; or the checkpoint has other tensors or another
+            dictionary.
     """
     given = f"--start-{stack}-from {path}"
     ours, prefix = _of_stack(model.state_dict(), stack)
@@ -91,14 +91,14 @@ def start_stack(model: nn.Module, stack: str, path: str, task: Any) -> dict[str,
 
 
 def _refuse_other_values(model: nn.Module, paths: dict[str, str], taken: dict[str, dict[str, Tensor]]) -> None:
-    """Refuse different values for a tensor with two names, such as a shared embedding. The value copied last would win."""
+    """Refuse different values for a tensor with two names, such as a shared embedding, because the model would keep only the last."""
     ours = model.state_dict()
     for stack, tensors in taken.items():
         for name, tensor in tensors.items():
             if not ours[name].equal(tensor.to(ours[name])):
                 raise InputError(
-                    f"--start-{stack}-from {paths[stack]}: the model stores {name} together with another tensor, but their "
-                    "copied values differ; give flags that do not share it"
+                    f"--start-{stack}-from {paths[stack]}: the model shares {name} with another tensor, but the copied values of the two "
+                    "differ; give flags that do not share it"
                 )
 
 
@@ -123,7 +123,7 @@ def _with_current_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _of_stack(tensors: dict[str, Tensor], stack: str) -> tuple[dict[str, Tensor], str]:
-    """The tensors of a stack by their names in it, and the prefix of these names in the model."""
+    """Return the tensors of a stack by their names in it, and the prefix of these names in the model."""
     for prefix in _PREFIXES[stack]:
         found = {
             name.removeprefix(prefix): tensor

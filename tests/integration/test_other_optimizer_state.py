@@ -80,7 +80,7 @@ def test_a_checkpoint_found_in_the_folder_needs_another_folder(toy_data, tmp_pat
 def test_a_plain_training_of_its_own(toy_data, tmp_path):
     train(toy_data, "--arch", "transformer", *RUN, "--save-dir", tmp_path)
     line, _ = error_of(toy_data, *RUN, "--freeze", "encoder.layers.1", "--max-update", 3, "--save-dir", tmp_path)
-    assert line.endswith("in place of --restore-file and with another --save-dir to start a new training\n")
+    assert line.endswith(", and give another --save-dir\n")
 
 
 def test_a_folder_that_holds_another_training(toy_data, plain, scheduled, tmp_path):
@@ -167,8 +167,8 @@ def test_without_its_state_another_schedule_may_follow(toy_data, scheduled, tmp_
 def test_a_plain_checkpoint_with_something_frozen(toy_data, plain, tmp_path):
     found = refusal(toy_data, plain, tmp_path / "new", *RUN, "--freeze", "encoder.layers.1")
     assert found == (
-        "--restore-file LAST: its optimizer state belongs to other parameters than those trained here; give --reset-optimizer to "
-        "continue without the state, or --finetune-from-model LAST in place of --restore-file to start a new training"
+        "--restore-file LAST: its optimizer state is for different parameters. To continue without it, add --reset-optimizer. "
+        "To start a new training, replace --restore-file with --finetune-from-model LAST"
     )
 
 

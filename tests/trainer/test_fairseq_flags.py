@@ -14,10 +14,10 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ("--batch-size 4", "--optimizer: not given, and has no default; adam is the usual choice"),
+        ("--batch-size 4", "--optimizer: is required; the usual choice is --optimizer adam"),
         (
             "--optimizer adam",
-            "--max-tokens: neither this flag nor --batch-size is given; limit the tokens of a batch, such",
+            "--max-tokens: this flag or --batch-size is required; give for example --max-tokens 4096",
         ),
         ("--optimizer adam --max-tokens 0", "--max-tokens 0: must be at least 1"),
         (
@@ -52,7 +52,7 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
         ),
         (
             "--optimizer adam --batch-size 4 --lr-scheduler inverse_sqrt --lr 1e-3,1e-4",
-            "--lr 0.001,0.0001: --lr-scheduler inverse_sqrt accepts one rate; fixed accepts one for each epoch",
+            "--lr 0.001,0.0001: --lr-scheduler inverse_sqrt accepts one rate; give one, or use",
         ),
         (
             "--optimizer adam --batch-size 4 --arch frozen_roberta --task masked_lm --criterion masked_lm"
@@ -77,7 +77,7 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
         ("--optimizer adam --batch-size 4 --num-batch-buckets 3", "--num-batch-buckets 3: needs --max-tokens"),
         (
             "--optimizer adam --batch-size 4 --fp16",
-            "--fp16: needs a GPU; on CPUs give --bf16, or --memory-efficient-fp16",
+            "--fp16: needs a GPU; on CPUs, give --bf16 or --memory-efficient-fp16 instead",
         ),
         ("--optimizer adam --lr 5e-4f", "--lr: '5e-4f' is neither a number"),
         ("--optimizer adam --update-freq 1,x", "--update-freq: '1,x' is neither a number"),
@@ -101,7 +101,7 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
         ),
         (
             "--optimizer adam --batch-size 4 --lr-scheduler tri_stage --phase-ratio (0.5,0.25,0.25) --max-update 3",
-            "--phase-ratio (0.5, 0.25, 0.25): leaves no update of --max-update 3 for the last stage, which needs at least 1",
+            "--phase-ratio (0.5, 0.25, 0.25): with --max-update 3, the last stage has no update, but needs at least 1",
         ),
         (
             "--optimizer adam --batch-size 4 --best-checkpoint-metric bleu",

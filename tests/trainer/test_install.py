@@ -60,7 +60,7 @@ def test_trainer_imported_before_the_plugin():
     )
     finished = run_function(be_code, script)
     refused, name = finished.stdout.splitlines()[-2:]
-    assert refused.startswith("Earlier: was derived from fairseq's Trainer before") and name == "ReservoirTrainer"
+    assert refused.startswith("Earlier was derived from fairseq's Trainer before") and name == "ReservoirTrainer"
 
 
 def test_no_function_has_two_hooks():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_reservoir.trainer import slow_bf16
+from fairseq_reservoir.trainer import likely_mistakes
 from tests.support.commands import train
 
 BEFORE = {"architecture": "x86_64", "avx2": True, "avx512_f": True, "avx512_bf16": False, "amx_bf16": False}
@@ -16,18 +16,18 @@ ARM = {"architecture": "arm64", "neon": True, "bf16": True}
 ])  # fmt: skip
 def test_processors_that_multiply_in_bf16(monkeypatch, capabilities, found):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
-    assert slow_bf16.multiplies_in_bf16() is found
+    assert likely_mistakes.multiplies_in_bf16() is found
 
 
 def test_torch_that_does_not_report_capabilities(monkeypatch):
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-    assert slow_bf16.multiplies_in_bf16() is None
+    assert likely_mistakes.multiplies_in_bf16() is None
 
 
 def test_agrees_with_the_kernel():
     with open("/proc/cpuinfo") as info:
         features = next((line.split() for line in info if line.startswith(("flags", "Features"))), [])
-    assert slow_bf16.multiplies_in_bf16() in (
+    assert likely_mistakes.multiplies_in_bf16() in (
         None,
         bool({"avx512_bf16", "amx_bf16", "bf16", "svebf16"} & set(features)),
     )

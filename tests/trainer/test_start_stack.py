@@ -169,7 +169,7 @@ REFUSED = {
     ),
     "embeddings shared only in the model": (
         "--arch frozen_transformer --share-all-embeddings --start-encoder-from CHECKPOINT --start-decoder-from CHECKPOINT",
-        "the model stores encoder.embed_tokens.weight together with another tensor, but their copied values differ",
+        "the model shares encoder.embed_tokens.weight with another tensor, but the copied values of the two differ",
     ),
     "a reservoir": (
         "--arch reservoir_transformer --reservoir-encoder LT --start-encoder-from CHECKPOINT",
