@@ -8,8 +8,8 @@ from ..errors import InputError
 from ..plan import freeze_spec
 from .fairseq_flags import ModelFlags
 from .flags import SEED, check, option
-from .freeze_cache_options import FreezeCacheOptions
 from .reading import read
+from .speed_options import FreezeCacheOptions
 
 ADAPTERS = ("lora", "vera")
 

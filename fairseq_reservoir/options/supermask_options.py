@@ -7,9 +7,9 @@ from typing import Any, Optional
 from ..errors import InputError, flag_of, whole_number
 from ..plan.mask_choices import MASK_KINDS, RANKINGS, SCOPES, MaskChoices
 from .fairseq_flags import ModelFlags
-from .fast_options import FastOptions
 from .flags import SEED, check, check_ranges, option
 from .reading import read
+from .speed_options import FastOptions
 
 # Every matrix keeps at least one weight. With a smaller share, the scale of this weight would overflow.
 SMALLEST_SHARE = 1e-9

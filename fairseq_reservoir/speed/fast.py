@@ -8,8 +8,8 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 
 from ..layers.fast_dropout import use_fast_dropout
 from ..options.fairseq_flags import choice_of
-from ..options.fast_options import FastOptions
 from ..options.reading import read
+from ..options.speed_options import FastOptions
 from . import matmul_precision
 from .fast_attention import is_usual, use_fast_attention
 from .fast_loss import reads_only_logits, unsupported_reason, use_fast_loss

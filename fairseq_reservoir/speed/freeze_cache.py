@@ -6,10 +6,10 @@ from typing import Any
 import torch
 
 from ..errors import InputError
-from ..options.freeze_cache_options import DTYPES, MEMORY, FreezeCacheOptions
 from ..options.freeze_skip_options import FreezeSkipOptions
 from ..options.layer_options import FrozenLayerOptions
 from ..options.reading import read
+from ..options.speed_options import DTYPES, MEMORY, FreezeCacheOptions
 from .frozen_prefix import FrozenPrefix, encoder_of
 from .prefix_cache import Memory, PrefixCache
 

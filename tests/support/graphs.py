@@ -3,8 +3,8 @@
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from fairseq_reservoir.options.fast_options import FastOptions
 from fairseq_reservoir.options.reading import read
+from fairseq_reservoir.options.speed_options import FastOptions
 from fairseq_reservoir.speed.graphs import recorder, start
 from fairseq_reservoir.speed.graphs.steps import GraphedSteps
 

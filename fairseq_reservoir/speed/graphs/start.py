@@ -12,9 +12,9 @@ from fairseq.utils import eval_bool
 
 from ...layers.base import Sublayer
 from ...options.fairseq_flags import ModelFlags
-from ...options.fast_options import FastOptions
 from ...options.layer_options import FrozenLayerOptions
 from ...options.reading import read
+from ...options.speed_options import FastOptions
 from .. import freeze_cache
 from . import buckets, criteria
 from .packed import PackingCollater
