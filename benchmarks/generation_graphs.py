@@ -201,9 +201,9 @@ def read_arguments(arguments):
 def main(arguments=None):
     given = read_arguments(arguments)
     models.import_plugin(given.threads)
-    from fairseq_reservoir.options.command_options import ON_CPU, VARIABLE
+    from fairseq_reservoir.options.command_options import GENERATION_GRAPHS, ON_CPU
 
-    recorder = {VARIABLE: ON_CPU} if given.device == "cpu" else {}
+    recorder = {GENERATION_GRAPHS: ON_CPU} if given.device == "cpu" else {}
     with tempfile.TemporaryDirectory() as folder:
         data, path = (given.data, given.path) if given.data else (Path(folder), train(Path(folder), given))
         arms = arms_of(given, data, path)

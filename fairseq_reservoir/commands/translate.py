@@ -9,7 +9,7 @@ from typing import BinaryIO
 from ..errors import InputError
 from ..files import check_file
 from ..options import fairseq_rules
-from ..options.command_options import VARIABLE
+from ..options.command_options import GENERATION_GRAPHS
 from ..options.number_rules import check as check_rules
 from ..options.translation_defaults import BATCH_SIZE, BEAM, LENPEN, MAX_LEN_B, SPLIT_ABOVE
 from .standard_output import writing
@@ -102,7 +102,7 @@ def run(known, _):
         )
     check_file("MODEL", known.model)
     if known.cuda_graphs:
-        os.environ.setdefault(VARIABLE, "1")
+        os.environ.setdefault(GENERATION_GRAPHS, "1")
     translator = load_translator(known.model)
     if torch.cuda.is_available() and not known.cpu:
         translator.cuda()

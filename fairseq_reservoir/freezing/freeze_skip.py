@@ -115,11 +115,7 @@ class FreezeSkip:
 
 
 def refuse_removed_flag(stored: dict) -> None:
-    """Refuse a checkpoint that was trained with ``--freeze-auto``, a flag of earlier versions.
-
-    Raises:
-        InputError: one line with the flags to give instead.
-    """
+    """Refuse a checkpoint that was trained with ``--freeze-auto``, a flag of earlier versions."""
     if stored.get("freeze_auto"):
         raise InputError(
             "--freeze-auto: the checkpoint was trained with this flag, which was removed; resume with --reset-optimizer and a "

@@ -63,9 +63,6 @@ def check_flags(cfg) -> None:
 
     fairseq's flat fp16 buffer contains all weights that are trained at the start, but only the gradients of the weights that are trained
     now. fairseq's c10d and FSDP engines wait for the gradients of all parameters that are trained at the start.
-
-    Raises:
-        InputError: one line with the flag to change.
     """
     options = read(FreezeSkipOptions, cfg.optimizer)
     check_texts(options, FreezeSkipOptions)

@@ -6,7 +6,7 @@ from typing import Optional
 from .flags import Flags, option
 
 # Environment variable with the effect of --cuda-graphs in commands that translate. Child processes inherit it.
-VARIABLE = "FAIRSEQ_RESERVOIR_GENERATION_GRAPHS"
+GENERATION_GRAPHS = "FAIRSEQ_RESERVOIR_GENERATION_GRAPHS"
 # Value of the variable for tests: run the captured steps on a CPU too, without graphs.
 ON_CPU = "cpu"
 

@@ -79,11 +79,7 @@ class ComponentOptions(FreezeCacheOptions):
 
 
 def check_components(options: Namespace) -> None:
-    """Check the freeze specs and the values of the other flags.
-
-    Raises:
-        InputError: one line with the flag.
-    """
+    """Check the freeze specs and the values of the other flags."""
     for flag, spec in (("--freeze", options.freeze), ("--freeze-except", options.freeze_except)):
         if spec:
             freeze_spec.parse(spec, flag)

@@ -9,8 +9,6 @@ from typing import Any, Optional
 
 @dataclass
 class ModelFlags:
-    """Flags of models."""
-
     encoder_layers: Optional[int] = None
     decoder_layers: Optional[int] = None
     encoder_layers_to_keep: Any = None  # text, or a list on the command line of fairseq's own models
@@ -63,8 +61,6 @@ class DataFlags:
 
 @dataclass
 class TaskFlags:
-    """Further flags of tasks."""
-
     num_batch_buckets: Optional[int] = None
     eval_bleu: Optional[bool] = None
     eval_bleu_args: Optional[str] = None
@@ -78,8 +74,6 @@ class TaskFlags:
 
 @dataclass
 class CriterionFlags:
-    """Flags of criteria."""
-
     ignore_prefix_size: int = 0
     report_accuracy: Optional[bool] = None
 
@@ -105,8 +99,6 @@ class SchedulerFlags:
 
 @dataclass
 class SearchFlags:
-    """Flags of a search."""
-
     beam: int = 5
     nbest: int = 1
     min_len: int = 1

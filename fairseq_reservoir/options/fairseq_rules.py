@@ -178,9 +178,6 @@ def check(config: Any) -> None:
 
     Args:
         config: the namespace of a command line, or fairseq's configuration.
-
-    Raises:
-        InputError: one line with flag, value and what is allowed.
     """
     check_rules(config, RULES)
     _check_limits(config)
@@ -193,9 +190,6 @@ def check_model(options: Any) -> None:
 
     Args:
         options: only the options of the model.
-
-    Raises:
-        InputError: one line with flag, value and what is allowed.
     """
     check_rules({"model": vars(options)}, MODELS)
 

@@ -104,11 +104,7 @@ def given(name: str, value: Any) -> str:
 
 
 def check_texts(options, dataclass) -> None:
-    """Refuse empty texts, which would count as missing flags, and texts with a reference ``${...}`` to another option.
-
-    Raises:
-        InputError: one line with the flag.
-    """
+    """Refuse empty texts, which would count as missing flags, and texts with a reference ``${...}`` to another option."""
     values = vars(read(dataclass, options))
     for one in fields(dataclass):
         value = values.get(one.name)
@@ -126,9 +122,6 @@ def check_ranges(options) -> None:
     """Refuse impossible sizes, shares and depths in fairseq's model flags.
 
     fairseq's BASE layers are refused too, because layer plans do not support them and each rank has different BASE layers.
-
-    Raises:
-        InputError: one line with the flag.
     """
     fairseq_rules.check_model(options)
     flags = read(ModelFlags, options)

@@ -17,9 +17,6 @@ def check(flags: Namespace) -> None:
 
     Args:
         flags: all flags of a command that searches, or only the options of generation.
-
-    Raises:
-        InputError: one line with the flag, the value and the allowed values.
     """
     check_rules(flags, fairseq_rules.GENERATION)
     search = read(SearchFlags, flags)

@@ -130,11 +130,7 @@ def own_kinds() -> list[str]:
 
 
 def check_layer_options(options: Namespace) -> None:
-    """Check the options of layers that do not depend on the layer plan.
-
-    Raises:
-        InputError: one line with the flag, the value and the allowed values.
-    """
+    """Check the options of layers that do not depend on the layer plan."""
     kernel_sizes(options.reservoir_kernel_sizes)
     check_ranges(options)
     check_components(options)

@@ -19,11 +19,7 @@ ONE_RATE = ("inverse_sqrt", "cosine", "reduce_lr_on_plateau", "tri_stage", "tria
 
 
 def check(cfg: Any) -> None:
-    """Refuse a training without an optimizer or a batch size, and numbers that fairseq cannot use.
-
-    Raises:
-        InputError: one line with the flag, its value and the allowed values.
-    """
+    """Refuse a training without an optimizer or a batch size, and numbers that fairseq cannot use."""
     data = cfg.dataset
     if cfg.optimizer is None:
         raise InputError("--optimizer: is required; the usual choice is --optimizer adam")
@@ -67,11 +63,7 @@ def _check_max_tokens(cfg):
 
 
 def check_rates(cfg: Any) -> None:
-    """Refuse several learning rates for a schedule that accepts one, and a schedule with a phase without updates.
-
-    Raises:
-        InputError: one line with the flag.
-    """
+    """Refuse several learning rates for a schedule that accepts one, and a schedule with a phase without updates."""
     scheduler, rates = choice_of(cfg.lr_scheduler), cfg.optimization.lr
     if scheduler in ONE_RATE and len(rates) > 1:
         raise InputError(

@@ -52,11 +52,7 @@ def refuse_changes(trainer, filename: str) -> None:
 
 
 def refuse_quantization(cfg) -> None:
-    """Refuse quantization with code books in the training of a model with frozen tensors, because it would replace its matrices.
-
-    Raises:
-        InputError: one line with the flag.
-    """
+    """Refuse quantization with code books in the training of a model with frozen tensors, because it would replace its matrices."""
     path = cfg.common.quantization_config_path
     if path and freezes(cfg.model):
         raise InputError(

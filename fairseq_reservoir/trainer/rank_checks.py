@@ -127,9 +127,6 @@ def refuse_sharding(cfg) -> None:
     """Refuse ``--ddp-backend fully_sharded`` for models with frozen or masked tensors.
 
     FSDP flattens the tensors of a layer into one tensor, which is trained as a whole. It removes the tensors under the masks.
-
-    Raises:
-        InputError: one line with the backends to use.
     """
     if cfg.distributed_training.ddp_backend != "fully_sharded":
         return

@@ -12,7 +12,7 @@ from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import load_translator
 from fairseq_reservoir.commands import translate as command
 from fairseq_reservoir.commands.translate import read_lines
-from fairseq_reservoir.options.command_options import ON_CPU, VARIABLE
+from fairseq_reservoir.options.command_options import GENERATION_GRAPHS, ON_CPU
 
 SHORT = ["--max-len-b", "20"]
 
@@ -180,10 +180,10 @@ def test_a_folder_with_only_the_model_and_a_closed_pipe(with_text, tmp_path):
 def test_cuda_graphs(run, expected, monkeypatch):
     """On a CPU the flag changes nothing. With the value of the tests, the captured steps find the same translations."""
     lines, translated = expected
-    monkeypatch.setenv(VARIABLE, "")
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setenv(GENERATION_GRAPHS, "")
+    monkeypatch.delenv(GENERATION_GRAPHS)
     assert run("\n".join(lines).encode(), "--cuda-graphs")[0] == translated
-    assert os.environ.pop(VARIABLE) == "1"
-    monkeypatch.setenv(VARIABLE, ON_CPU)
+    assert os.environ.pop(GENERATION_GRAPHS) == "1"
+    monkeypatch.setenv(GENERATION_GRAPHS, ON_CPU)
     assert run("\n".join(lines).encode(), "--scores", "--nbest", 2, "--batch-size", 2)[0]
     assert run("\n".join(lines).encode())[0] == translated

@@ -4,7 +4,7 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_reservoir.layers.replace import adopt
-from fairseq_reservoir.options.command_options import ON_CPU, VARIABLE
+from fairseq_reservoir.options.command_options import GENERATION_GRAPHS, ON_CPU
 from fairseq_reservoir.speed.generation.generator import GraphedGenerator
 from tests.support import building
 
@@ -43,7 +43,7 @@ def generators(model, beam, *others, **options):
 
 def use_on_cpu(monkeypatch):
     """Let ``GraphedGenerator`` run its steps on a CPU."""
-    monkeypatch.setenv(VARIABLE, ON_CPU)
+    monkeypatch.setenv(GENERATION_GRAPHS, ON_CPU)
 
 
 def assert_same(found, expected, tolerance=1e-5):

@@ -8,7 +8,7 @@ from fairseq import options
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.fairseq_repairs import repair
-from fairseq_reservoir.options.command_options import VARIABLE
+from fairseq_reservoir.options.command_options import GENERATION_GRAPHS
 
 SCORE = ["data", "--path", "model.pt", "--distributed-world-size", "2"]
 
@@ -54,12 +54,12 @@ def test_only_a_training_has_our_flags():
 
 def test_cuda_graphs_of_a_command_that_translates(monkeypatch):
     """The flag sets its environment variable, and the next command without the flag removes it."""
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(GENERATION_GRAPHS, raising=False)
     for parser in (options.get_generation_parser(), options.get_interactive_generation_parser()):
         options.parse_args_and_arch(parser, ["data", "--path", "model.pt", "--cuda-graphs"])
-        assert os.environ[VARIABLE] == "1"
+        assert os.environ[GENERATION_GRAPHS] == "1"
         options.parse_args_and_arch(options.get_generation_parser(), SCORE[:3])
-        assert VARIABLE not in os.environ
-    monkeypatch.setenv(VARIABLE, "cpu")
+        assert GENERATION_GRAPHS not in os.environ
+    monkeypatch.setenv(GENERATION_GRAPHS, "cpu")
     options.parse_args_and_arch(options.get_generation_parser(), SCORE[:3])
-    assert os.environ[VARIABLE] == "cpu"
+    assert os.environ[GENERATION_GRAPHS] == "cpu"

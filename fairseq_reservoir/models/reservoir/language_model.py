@@ -37,11 +37,7 @@ class ReservoirTransformerLM(DescribedInCheckpoint, FairseqLanguageModel):
 
     @classmethod
     def build_model(cls, cfg, task):
-        """Build the model, freeze parameters according to its slot table, and draw its frozen random layers.
-
-        Raises:
-            InputError: the options contradict each other; the message names the flag.
-        """
+        """Build the model, freeze parameters according to its slot table, and draw its frozen random layers."""
         options = as_namespace(cfg)
         plans = plans_of(options, DEPTHS)
         slots, config = plans.built["decoder"], as_decoder_config(options)

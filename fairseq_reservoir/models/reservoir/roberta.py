@@ -45,11 +45,7 @@ class ReservoirRoberta(HeadsInTable, DescribedInCheckpoint, RobertaModel):
 
     @classmethod
     def build_model(cls, args, task):
-        """Build the model, freeze parameters according to its slot table, and draw its frozen random layers.
-
-        Raises:
-            InputError: the options contradict each other; the message names the flag.
-        """
+        """Build the model, freeze parameters according to its slot table, and draw its frozen random layers."""
         options = complete_options(args, task)
         plans = plans_of(options, DEPTHS)
         depth = options.encoder_layers

@@ -34,11 +34,7 @@ class ReservoirTransformer(DescribedInCheckpoint, TransformerModelBase):
 
     @classmethod
     def build_model(cls, cfg, task):
-        """Build the model, freeze parameters according to its slot table, and draw its frozen random layers.
-
-        Raises:
-            InputError: the options contradict each other; the message names the flag.
-        """
+        """Build the model, freeze parameters according to its slot table, and draw its frozen random layers."""
         options = as_namespace(cfg)
         plans = plans_of(options, DEPTHS)
         config = as_transformer_config(options)

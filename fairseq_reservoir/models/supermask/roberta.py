@@ -79,11 +79,7 @@ class SupermaskOneLayerRoberta(HeadsInTable, DescribedInCheckpoint, FoldsMasks, 
     @classmethod
     @torch.inference_mode(False)
     def build_model(cls, args, task):
-        """Build the model around one random layer.
-
-        Raises:
-            InputError: an option has an invalid value, or an embedding file does not fit the model.
-        """
+        """Build the model around one random layer."""
         options = complete_options(args, task)
         check_mask_options(options)
         plans = mask_plans(options, DEPTHS)

@@ -37,11 +37,7 @@ class SupermaskOneLayerTransformer(DescribedInCheckpoint, FoldsMasks, Transforme
     @classmethod
     @torch.inference_mode(False)
     def build_model(cls, cfg, task):
-        """Build the model around one random layer per stack.
-
-        Raises:
-            InputError: an option has an invalid value; the message names the flag.
-        """
+        """Build the model around one random layer per stack."""
         options = as_namespace(cfg)
         check_mask_options(options)
         plans = mask_plans(options, DEPTHS)

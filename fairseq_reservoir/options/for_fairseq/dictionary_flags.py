@@ -22,11 +22,7 @@ _TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def check_task(task: Any) -> None:
-    """Refuse a dictionary in a task's options if fairseq cannot use it, or would ignore a part of it.
-
-    Raises:
-        InputError: one line with the flag, the value and the allowed values.
-    """
+    """Refuse a dictionary in a task's options if fairseq cannot use it, or would ignore a part of it."""
     flags = read(TaskFlags, task)
     for name in _OF_GENERATION:
         if isinstance(text := vars(flags)[name], str):
@@ -117,11 +113,7 @@ def refuse_unknown(flag: str, key: str, known: Any, what: str) -> None:
 
 
 def check_manual_rates(scheduler: Any) -> None:
-    """Refuse learning rates of ``--lr-scheduler manual`` that cannot be parsed, are negative or are not finite.
-
-    Raises:
-        InputError: one line with the flag.
-    """
+    """Refuse learning rates of ``--lr-scheduler manual`` that cannot be parsed, are negative or are not finite."""
     for name, text in vars(read(SchedulerFlags, scheduler)).items():
         if not isinstance(text, str):
             continue

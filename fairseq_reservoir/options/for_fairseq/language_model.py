@@ -78,11 +78,7 @@ def architecture(args) -> None:
 
 
 def check_language_model(options: Namespace) -> None:
-    """Refuse options that our language models do not support.
-
-    Raises:
-        InputError: one line with the flag and the remedy.
-    """
+    """Refuse options that our language models do not support."""
     if options.character_embeddings:
         raise InputError("--character-embeddings: not supported in models with a layer plan or masks; remove the flag")
     widths = options.decoder_input_dim, options.decoder_output_dim

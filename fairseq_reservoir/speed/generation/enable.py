@@ -7,7 +7,7 @@ from typing import Any
 from fairseq.sequence_generator import SequenceGenerator
 
 from ...layers.replace import adopt
-from ...options.command_options import VARIABLE, GenerationGraphOptions
+from ...options.command_options import GENERATION_GRAPHS, GenerationGraphOptions
 from ...options.for_fairseq.parser import add_flags
 from ...options.reading import read
 from .generator import GraphedGenerator, note
@@ -31,11 +31,11 @@ def read_flag(parser: Any, flags: Any) -> None:
     if not _translates(parser):
         return
     if read(GenerationGraphOptions, flags).cuda_graphs:
-        if not os.environ.get(VARIABLE):  # missing or empty
-            os.environ[VARIABLE] = "1"
+        if not os.environ.get(GENERATION_GRAPHS):  # missing or empty
+            os.environ[GENERATION_GRAPHS] = "1"
             _set_by_flag = True
     elif _set_by_flag:
-        os.environ.pop(VARIABLE, None)
+        os.environ.pop(GENERATION_GRAPHS, None)
         _set_by_flag = False
 
 
@@ -47,7 +47,7 @@ def inference_step(
     Other generators than ``SequenceGenerator`` stay. So does one with another ``generate``, which reads the attention for
     ``--replace-unk``.
     """
-    if os.environ.get(VARIABLE):
+    if os.environ.get(GENERATION_GRAPHS):
         if type(generator) is not SequenceGenerator:
             note(models[0], f"the generator is {type(generator).__name__}")
         elif "generate" in vars(generator):

@@ -12,7 +12,7 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from ...options.command_options import ON_CPU, VARIABLE
+from ...options.command_options import GENERATION_GRAPHS, ON_CPU
 from ..fast_attention import without_plans
 from . import decoder_checks
 from .engine import Engine, recorder_of
@@ -81,7 +81,7 @@ class GraphedGenerator(SequenceGenerator):
         if constraints is not None:
             return "--constraints"
         device = next(self.model.single_model.parameters()).device
-        if device.type != "cuda" and os.environ.get(VARIABLE) != ON_CPU:
+        if device.type != "cuda" and os.environ.get(GENERATION_GRAPHS) != ON_CPU:
             return f"{_NO_EFFECT} on the device {device.type}"
         if torch.is_autocast_enabled(device.type):
             return "autocast is enabled"

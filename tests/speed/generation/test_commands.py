@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from fairseq_reservoir.options.command_options import ON_CPU, VARIABLE
+from fairseq_reservoir.options.command_options import GENERATION_GRAPHS, ON_CPU
 from tests.support.commands import train
 
 _NOTE = "--cuda-graphs: has no effect on the device cpu"
@@ -58,14 +58,14 @@ def assert_same(found, expected):
 
 def test_same_output(translate, monkeypatch, caplog):
     expected = translate("fairseq")
-    monkeypatch.setenv(VARIABLE, ON_CPU)
+    monkeypatch.setenv(GENERATION_GRAPHS, ON_CPU)
     assert_same(translate("graphs"), expected)
     assert len({row[2] for row in expected if row[0].startswith("H-")}) >= 2
     assert "--cuda-graphs" not in caplog.text
 
 
 def test_on_a_cpu(translate, monkeypatch, caplog):
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(GENERATION_GRAPHS, raising=False)
     expected = translate("fairseq")
     caplog.set_level(logging.INFO, "fairseq_reservoir")
     assert_same(translate("flag", "--cuda-graphs"), expected)
@@ -82,7 +82,7 @@ def test_on_a_cpu(translate, monkeypatch, caplog):
 )
 def test_fallback(translate, monkeypatch, caplog, flags, reason):
     expected = translate("fairseq", *flags)
-    monkeypatch.setenv(VARIABLE, ON_CPU)
+    monkeypatch.setenv(GENERATION_GRAPHS, ON_CPU)
     caplog.set_level(logging.INFO, "fairseq_reservoir")
     assert_same(translate("graphs", *flags), expected)
     notes = [record.getMessage() for record in caplog.records if "--cuda-graphs" in record.getMessage()]

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from fairseq_reservoir.options.command_options import VARIABLE
+from fairseq_reservoir.options.command_options import GENERATION_GRAPHS
 from fairseq_reservoir.speed.generation import generator
 from fairseq_reservoir.speed.generation.engine import Engine
 from tests.support import building
@@ -122,7 +122,7 @@ def test_other_batches_are_searched_by_fairseq(kwargs, reason, caplog):
 
 
 def test_a_cpu_has_no_effect(monkeypatch, caplog):
-    monkeypatch.setenv(VARIABLE, "1")
+    monkeypatch.setenv(GENERATION_GRAPHS, "1")
     theirs, ours = generators(model(), 2, max_len_b=9)
     given = batch([4, 6])
     found = ours.generate([], given)
