@@ -152,5 +152,5 @@ def _check_tied_output(flags):
         return
     if tied and isinstance(output, int) and isinstance(table, int) and output != table:
         raise InputError(
-            f"--decoder-output-dim {output}: must be --decoder-embed-dim, {table}, because the output is tied to the embeddings"
+            f"--decoder-output-dim {output}: must equal --decoder-embed-dim ({table}), because the output is tied to the embeddings"
         )

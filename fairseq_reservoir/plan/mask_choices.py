@@ -52,7 +52,9 @@ class MaskChoices:
         if self.kind == "signed" and self.ranking == "value":
             raise ValueError("kind signed: needs ranking magnitude, because the mask entry has the sign of the score")
         if not 0 <= self.pin < 1:
-            raise ValueError(f"pin {self.pin}: must be at least 0 and less than 1; use random to fix the whole mask")
+            raise ValueError(
+                f"pin {self.pin}: must be at least 0 and less than 1; use random (--mask-random) to fix the whole mask"
+            )
         _check_ratios(*self.keep_ratios)
         self._check_schedule()
 

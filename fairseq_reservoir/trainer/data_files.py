@@ -237,7 +237,7 @@ def check_binarised(prefix, flag):
 
 def check_not_empty(prefix):
     if count_sentences(prefix) == 0:
-        raise InputError(f"{prefix}.idx: an empty corpus, 0 sentences; at least 1 is needed")
+        raise InputError(f"{prefix}.idx: has 0 sentences; at least 1 is needed")
 
 
 def count_sentences(prefix):

@@ -246,12 +246,12 @@ def missing_dictionary(data):
 def empty_corpus(data):
     for side in ("en", "de"):  # like the output of fairseq-preprocess for an empty text
         MMapIndexedDatasetBuilder(f"{data}/valid.en-de.{side}.bin").finalize(f"{data}/valid.en-de.{side}.idx")
-    return "valid.en-de.en.idx: an empty corpus, 0 sentences; at least 1 is needed"
+    return "valid.en-de.en.idx: has 0 sentences; at least 1 is needed"
 
 
 def empty_file(data):
     (data / "train.en-de.en.idx").write_bytes(b"")
-    return "train.en-de.en.idx: an empty corpus, 0 sentences; at least 1 is needed"
+    return "train.en-de.en.idx: has 0 sentences; at least 1 is needed"
 
 
 def sides_of_different_length(data):

@@ -15,17 +15,17 @@ from fairseq_reservoir.plan.mask_choices import MaskChoices
         ({"keep_ratio": 1.5}, "keep ratio 1.5: must be a number greater than 0 and at most 1"),
         (
             {"coats": (0.5,)},
-            r"keep ratios \[0.5, 0.5\]: each ratio must be smaller than the one before it",
+            r"keep ratios \[0.5, 0.5\]: each ratio must be smaller than the one before it, and .* smaller than the keep ratio",
         ),
         (
             {"coats": (0.1, 0.2)},
-            r"keep ratios \[0.5, 0.1, 0.2\]: each ratio must be smaller than the one before it",
+            r"keep ratios \[0.5, 0.1, 0.2\]: each ratio must be smaller than the one before it, and .* smaller than the keep ratio",
         ),
         ({"scope": "layer"}, "scope layer: must be one of tensor, row, global"),
         ({"ranking": "sign"}, "ranking sign: must be one of magnitude, value"),
         ({"kind": "ternary"}, "kind ternary: must be one of binary, signed"),
         ({"kind": "signed", "ranking": "value"}, "kind signed: needs ranking magnitude, .*"),
-        ({"pin": 1}, "pin 1: must be at least 0 and less than 1; use random to fix the whole mask"),
+        ({"pin": 1}, "pin 1: must be at least 0 and less than 1; use random .--mask-random. to fix the whole mask"),
         ({"pin": -0.1}, "pin -0.1: must be at least 0 and less than 1; .*"),
         (
             {"keep_schedule": ((20, 0.7), (10, 0.5))},

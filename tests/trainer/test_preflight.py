@@ -76,7 +76,7 @@ def test_swapped_languages(refusal, make_corpus):
 
 def test_empty_corpus(refusal, make_corpus):
     data = make_corpus(train=0)
-    assert refusal(data) == f"{data}/train.en-de.en.idx: an empty corpus, 0 sentences; at least 1 is needed"
+    assert refusal(data) == f"{data}/train.en-de.en.idx: has 0 sentences; at least 1 is needed"
 
 
 @pytest.mark.parametrize("split", ["train", "train1", "valid"])
