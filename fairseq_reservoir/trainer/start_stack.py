@@ -22,6 +22,7 @@ from ..errors import InputError
 from ..options.component_options import ComponentOptions
 from ..options.reading import read
 from ..random_tensors import digest
+from .rank_flags import gather
 
 logger = logging.getLogger(__name__)
 STACKS = ("encoder", "decoder")
@@ -107,9 +108,7 @@ def _refuse_other_processes(paths: dict[str, str], taken: dict[str, dict[str, Te
     if not dist.is_initialized():
         return
     found = "".join(digest.of_tensor(tensors[name]) for tensors in taken.values() for name in sorted(tensors))
-    everywhere: list[str | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(everywhere, found)
-    if len(set(everywhere)) > 1:
+    if len(set(gather(found))) > 1:
         given = " ".join(f"--start-{stack}-from {path}" for stack, path in paths.items())
         raise InputError(f"{given}: the hosts have different tensors in this file; all hosts need the same file")
 
