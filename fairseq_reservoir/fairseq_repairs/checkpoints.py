@@ -87,7 +87,7 @@ def _check_layers(stack, keep, depth):
     if depth and (len(set(keep)) < len(keep) or not set(keep) <= set(range(depth))):
         text = ",".join(map(str, keep))
         raise InputError(
-            f"--{stack}-layers-to-keep {text!r}: name layers from 0 to {depth - 1}, each of them once, as in 0,2"
+            f"--{stack}-layers-to-keep {text!r}: give layer numbers between 0 and {depth - 1} without repeats, for example 0,2"
         )
 
 

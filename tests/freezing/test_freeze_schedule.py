@@ -171,7 +171,7 @@ def test_against_a_replay(steps, data):
         ({"update_every": "ffn:1"}, "'ffn:1' is not COMPONENT:N with N at least 2"),
         ({"update_every": "ffn"}, "'ffn' is not COMPONENT:N"),
         ({"update_every": "ffn:2,fc1:3"}, "has two periods"),
-        ({"rotate": "6:10"}, "--freeze-rotate 6:10: the model has 5 layers with trained parameters"),
+        ({"rotate": "6:10"}, "--freeze-rotate 6:10: the model has only 5 layers with trained parameters"),
         ({"rotate": "5:10"}, "the model has only 5 layers with trained parameters; give a smaller K"),
         ({"rotate": "²:10"}, "--freeze-rotate '²:10': must be K:PERIOD"),
         ({"rotate": "0:10"}, "--freeze-rotate '0:10': must be K:PERIOD, whole numbers of at least 1 and 1"),
