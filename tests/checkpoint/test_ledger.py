@@ -22,6 +22,12 @@ def test_roles():
     assert roles.keys() == model.state_dict().keys()
 
 
+def test_tied_tensors_take_no_bytes():
+    items = {item.name: item for item in ledger(build("L", "L", share_decoder_input_output_embed=True)).items}
+    embedding, output = (items[f"decoder.{name}.weight"] for name in ("embed_tokens", "output_projection"))
+    assert (embedding.bytes, output.bytes, output.size) == (4 * embedding.size, 0, embedding.size)
+
+
 def test_it_agrees_with_the_slot_table():
     model = build(*WITH_EVERY_KIND.values())
     trained = sum(item.size for item in ledger(model).with_roles("trained"))

@@ -59,7 +59,7 @@ def test_training_resuming_and_translating(toy_data, tmp_path, monkeypatch, caps
     assert sum(line.startswith("H-") for line in capsys.readouterr().out.splitlines()) == 8
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", [pytest.param("adam", marks=pytest.mark.slow), "freeze_skip"])  # which wraps adam
 @pytest.mark.parametrize(
     "number_format",
     [

@@ -51,7 +51,12 @@ def test_the_log_says_how_many_shapes_and_steps(toy_data, caplog):
 
 
 @pytest.mark.parametrize(
-    "more", ["--sentence-avg", "--criterion label_smoothed_cross_entropy --label-smoothing 0.1", "--fast"]
+    "more",
+    [
+        pytest.param("--sentence-avg", marks=pytest.mark.slow),
+        "--criterion label_smoothed_cross_entropy --label-smoothing 0.1",
+        "--fast",
+    ],
 )
 def test_a_replayed_training_is_the_usual_one_up_to_rounding(toy_data, more):
     """Without dropout the padding changes nothing but the order of sums."""
