@@ -5,7 +5,8 @@ from dataclasses import fields
 HELP = """\
 Compares training runs. Each of RUNS is the folder of a run or a parent folder of runs. Runs that differ only in their seed form an arm.
 The command reads the logs of fairseq-train (JSON or text) and the output of fairseq-generate in these folders. It writes report.md, tables
-(Markdown, LaTeX, CSV), figures (PNG, PDF) and index.html, one self-contained page, to DIR. The report shows convergence against training
+(Markdown, LaTeX, CSV), figures (PNG, PDF) and index.html, one self-contained page, to DIR. It prints the answers that begin the page: which
+arm is best, by how much, whether that is significant, and its time, size and seeds. The report shows convergence against training
 time, updates, tokens and FLOPs, the area under the convergence curve (AUCC), the cost to reach the best score and a common target score,
 mean and standard deviation over seeds, and sacreBLEU with a paired bootstrap. An archived run has counts.jsonl, the n-gram counts of each
 sentence, instead of the sentences. The report lists files that cannot be read.
@@ -51,6 +52,11 @@ def add_parser(commands) -> None:
         "--against", metavar="FLAG", help="show scores against this flag, such as keep_ratio or encoder_layers"
     )
     parser.add_argument(
+        "--choose",
+        metavar="FLAG",
+        help="of the arms that differ only in this flag, such as lr, show the one with the best validation score; the search is folded",
+    )
+    parser.add_argument(
         "--ignore",
         action="append",
         default=[],
@@ -76,8 +82,11 @@ def add_parser(commands) -> None:
 
 
 def run(known, fairseq_flags):
-    from ..studies.report import ReportOptions, report
+    from ..studies.report import ReportOptions, answers, report
+    from ..studies.report.cells import plural
 
     study = report(ReportOptions(**{field.name: getattr(known, field.name) for field in fields(ReportOptions)}))
     runs = sum(len(arm.runs) for arm in study.arms)
-    return f"{known.out}/index.html: {len(study.arms)} arms, {runs} runs, {len(study.skipped)} left out"
+    counts = f"{plural(len(study.arms), 'arm')}, {plural(runs, 'run')}, {len(study.skipped)} left out"
+    lines = [f"{question} {sentence}" for question, sentence in answers(study)]
+    return "\n".join([*lines, f"{known.out}/index.html: {counts}"])

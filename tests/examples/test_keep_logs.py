@@ -118,19 +118,22 @@ def test_usage(words, monkeypatch):
 
 
 def tables_of_arms(text):
-    """Yield the rows of all tables of a text that have ``arm`` as their first column: lists of cells, without heads."""
-    for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
+    """Yield the rows of all tables of a text that have ``arm`` as their first column: lists of cells, without heads.
+
+    Reports have a minus sign where pages have a hyphen.
+    """
+    for table in re.findall(r"(?:^\|.*\n)+", text.replace("−", "-"), flags=re.MULTILINE):
         head, _, *rows = ([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table.splitlines())
         if head[0] == "arm":
             yield from rows
 
 
 def figures_of(report):
-    """Arm -> the figures in its rows: each cell, a cell with its interval in the next one, and the number of seeds."""
+    """Arm -> the figures in its rows: each cell, and a cell with its interval in the next one."""
     found = {}
     for arm, *cells in tables_of_arms(report):
         pairs = (f"{figure} ± {interval}" for figure, interval in zip(cells, cells[1:]))
-        found.setdefault(arm, set()).update(cells, pairs, (cell.split()[0] for cell in cells if " seed" in cell))
+        found.setdefault(arm, set()).update(cells, pairs)
     return found
 
 

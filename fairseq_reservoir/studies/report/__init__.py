@@ -1,8 +1,9 @@
 """Reports of fairseq-train runs: logs, convergence measures, tables, figures, one HTML page. Imports neither torch nor fairseq."""
 
+from .answers import answers
 from .build import measure, report
 from .log_reader import read_log
 from .options import ReportOptions
 from .runs import find_runs
 
-__all__ = ["ReportOptions", "find_runs", "measure", "read_log", "report"]
+__all__ = ["ReportOptions", "answers", "find_runs", "measure", "read_log", "report"]

@@ -1,12 +1,14 @@
 """Scores as a function of the flag that ``--against`` names: one point per arm, one series per group of arms."""
 
-import re
 from dataclasses import dataclass
 
-from .cells import cell, score_digits
-from .configuration import alike, experiment
+from .arms import Arm, bare, series_of
+from .cells import cell, value_cell
+from .configuration import experiment, in_order, same, setting
 from .measures import Spread, Study, spread
 from .tables import Cell, Table
+
+_LONGEST = 36  # of the flags that name a series in a legend
 
 
 @dataclass(frozen=True)
@@ -14,7 +16,7 @@ class Point:
     """One arm: its value of the flag that ``--against`` names, and its scores.
 
     Attributes:
-        series: name of the arm's series. Arms that differ only in this flag form a series, which has the name of its first arm.
+        series: name of the arm's series. See ``_series``.
         arm: name of the arm.
         value: the arm's value of the flag.
         best: best validation score, over seeds.
@@ -32,45 +34,63 @@ class Point:
 
 def points(study: Study) -> list[Point]:
     """Return one point per arm, ordered by series and then by value."""
-    series: list[tuple[str, dict]] = []
-    found, against = [], study.against or ""
-    for arm in study.arms:
-        run = arm.runs[0]
-        rest = experiment(run.configuration, (against, *study.ignored))
-        name = next((name for name, others in series if alike(rest, others)), arm.name)
-        series.append((name, rest))
-        best = spread([one.best for one in study.measured_runs(arm)])
-        test = spread([study.tests[run.name].bleu for run in arm.counted])
-        found.append(Point(name, arm.name, _unlisted(run.configuration.get(against)), best, test, str(run.log_file)))
-    names = [name for name, _ in series]
-    return sorted(found, key=lambda point: (names.index(point.series), _order(point.value)))
+    key = study.against or ""
+    keys = (key, *([study.search.key] if study.search else []), *study.ignored)
+    found, series = [], _series(study.arms, keys)
+    for arms, name in zip(series, _names(series, keys)):
+        values = {arm.name: setting(arm.runs[0].configuration, key) for arm in arms}
+        for arm in sorted(arms, key=lambda arm: in_order(values[arm.name])):
+            best = spread([one.best for one in study.measured_runs(arm)])
+            test = spread([study.tests[run.name].bleu for run in arm.counted])
+            found.append(Point(name, arm.name, values[arm.name], best, test, str(arm.runs[0].log_file)))
+    return found
 
 
-def _unlisted(value):
-    """Convert a text such as "[0.001]" to its number, because fairseq logs --lr and --update-freq as lists. Keep other values."""
-    listed = re.fullmatch(r"\[([\d.]{1,20}(?:e[-+]?\d{1,3})?)\]", value) if isinstance(value, str) else None
-    return float(listed[1]) if listed else value
+def _series(arms, keys):
+    """Group arms that differ only in the ``keys``, or whose names differ only in the value of the first key, such as 3-deep and 6-deep."""
+    found = series_of(arms, keys)
+    joined: dict[str, list[Arm]] = {}
+    for number, members in enumerate(found):
+        runs = [arm.runs[0] for arm in members]
+        names = {bare(run, keys) for run in runs}
+        has_values = all(bare(run, keys[:1]) != run.stem for run in runs)
+        joined.setdefault(names.pop() if len(names) == 1 and has_values else f"{number}/", []).extend(members)
+    return list(joined.values())
 
 
-def _order(value):
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return (0, value, "") if number else (1, 0, str(value))
+def _names(series, keys):
+    """Return a name for each series: the common name of its arms without the value of the flag, else the flags of its own.
+
+    The flags are those in which the series differs from another one, such as "encoder_layers 6, dropout 0.1". If neither names it, it has
+    the name of its first arm.
+    """
+    shorts = [{bare(run, keys) for arm in arms for run in arm.runs} for arms in series]
+    settings = [experiment(arms[0].runs[0].configuration, keys) for arms in series]
+    found = []
+    for arms, names, ours in zip(series, shorts, settings):
+        if len(names) == 1 and sum(names == others for others in shorts) == 1:
+            found.append(next(iter(names)))
+            continue
+        differing = {
+            key for key in ours if any(key in theirs and not same(ours[key], theirs[key]) for theirs in settings)
+        }
+        leaves = dict.fromkeys(f"{key.rpartition('.')[2]} {setting(ours, key)}" for key in ours if key in differing)
+        named = ", ".join(leaves)
+        found.append(named if 0 < len(named) <= _LONGEST else arms[0].name)
+    return found if len(set(found)) == len(found) else [arms[0].name for arms in series]
 
 
 def against_table(study: Study) -> Table:
     """Build the table of ``--against``."""
-    arms = {arm.name: arm for arm in study.arms}
+    arms, digits = {arm.name: arm for arm in study.arms}, study.metric.digits
     leaf = (study.against or "").rpartition(".")[2]
     rows, tested = [], any(test.bleu is not None for test in study.tests.values())
     for point in points(study):
-        number = point.value if isinstance(point.value, (int, float)) and not isinstance(point.value, bool) else None
-        row = [
-            Cell(point.arm, source=point.source),
-            Cell(str(point.value), number, source=point.source),
-            Cell(point.series),
-        ]
-        row.append(cell(point.best, score_digits(study), arms[point.arm]))
+        row = [Cell(point.arm, source=point.source), value_cell(point.value, point.source), Cell(point.series)]
+        row.append(cell(point.best, digits, arms[point.arm]))
         rows.append(row + [cell(point.test, 2, arms[point.arm])] * tested)
     head = ["arm", leaf, "series", f"best {study.metric.label}"] + ["test sacreBLEU"] * tested
-    notes = ["The arms of one series differ only in this flag, in seeds and in paths."]
+    notes = [
+        "The arms of one series differ only in this flag, in seeds and in paths, or their names differ only in its value."
+    ]
     return Table("against", f"Score against {leaf}", head, rows, notes)

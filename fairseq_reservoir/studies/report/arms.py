@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass
 
 from ...errors import InputError
-from .configuration import experiment, same
+from .configuration import experiment, same, setting
+from .names import without_value
 from .runs import Run
 
 
@@ -54,9 +55,8 @@ def deviation(values: list[float]) -> float | None:
 def group(runs: list[Run], ignored: tuple[str, ...] = ()) -> list[Arm]:
     """Group runs into arms, in the order of their first runs.
 
-    Two runs belong to the same arm if their configurations differ only in seeds and paths. Their names, without the seed, must also be
-    equal if neither log has a configuration, or if one configuration lacks flags of the other, because another version wrote it. If a
-    seed occurs twice in an arm, the arm is split by the names of its runs without the seed.
+    The runs of an arm ``differ_only_in`` seeds, paths and the ignored keys. If a seed occurs twice with the same values of these keys,
+    the arm is split by the ``bare`` names of its runs.
 
     Args:
         runs: the runs.
@@ -64,30 +64,53 @@ def group(runs: list[Run], ignored: tuple[str, ...] = ()) -> list[Arm]:
     """
     groups: list[list[Run]] = []
     for run in runs:
-        joined = next((members for members in groups if _alike(run, members[0], ignored)), None)
+        joined = next((members for members in groups if differ_only_in(run, members[0], ignored)), None)
         groups.append([run]) if joined is None else joined.append(run)
     arms = []
     for members in groups:
-        seeds = [run.seed for run in members]
-        if len(set(seeds)) == len(seeds):
-            arms.append(Arm(members[0].stem, members))
+        distinct = {(run.seed, *(str(setting(run.configuration, key)) for key in ignored)) for run in members}
+        if len(distinct) == len(members):
+            names = {bare(run, ignored) for run in members}
+            arms.append(Arm(names.pop() if len(names) == 1 else members[0].stem, members))
         else:
-            for stem in dict.fromkeys(run.stem for run in members):
-                arms.append(Arm(stem, [run for run in members if run.stem == stem]))
+            for name in dict.fromkeys(bare(run, ignored) for run in members):
+                arms.append(Arm(name, [run for run in members if bare(run, ignored) == name]))
     arms.sort(key=lambda arm: runs.index(arm.runs[0]))
     for arm in arms:
         arm.remark = "; ".join(filter(None, (_version_remark(arm), _ignored_remark(arm, ignored))))
     _number(arms, ignored)
-    _name_missing(arms)
+    name_missing(arms)
     return arms
 
 
-def _alike(run, other, ignored):
-    ours, theirs = experiment(run.configuration, ignored), experiment(other.configuration, ignored)
+def series_of(arms: list[Arm], keys: tuple[str, ...]) -> list[list[Arm]]:
+    """Group arms that ``differ_only_in`` the ``keys``, in the order of their first arms."""
+    found: list[list[Arm]] = []
+    for arm in arms:
+        joined = next((others for others in found if differ_only_in(arm.runs[0], others[0].runs[0], keys)), None)
+        found.append([arm]) if joined is None else joined.append(arm)
+    return found
+
+
+def differ_only_in(run: Run, other: Run, keys: tuple[str, ...]) -> bool:
+    """Return whether two runs differ only in seeds, paths and the ``keys`` of their configurations.
+
+    Their names, without the seed and the values of the keys, must also be equal if neither log has a configuration, or if one
+    configuration lacks flags of the other, because another version wrote it.
+    """
+    ours, theirs = experiment(run.configuration, keys), experiment(other.configuration, keys)
     if ours.keys() != theirs.keys() or not ours:
-        if run.stem != other.stem or bool(ours) != bool(theirs):
+        if bare(run, keys) != bare(other, keys) or bool(ours) != bool(theirs):
             return False
     return all(same(ours[key], theirs[key]) for key in ours.keys() & theirs.keys())
+
+
+def bare(run: Run, keys: tuple[str, ...]) -> str:
+    """Return the name of a run without the seed and the values of the ``keys``: LTLTL for LTLTL-lr4e-3-1 and ("optimization.lr",)."""
+    name = run.stem
+    for key in keys:
+        name = without_value(name, key, setting(run.configuration, key))
+    return name
 
 
 def _version_remark(arm):
@@ -104,8 +127,8 @@ def _ignored_remark(arm, ignored):
     """Return a remark on the ignored keys whose values differ within an arm; "" if no value differs."""
     remarks = []
     for key in ignored:
-        values = []
-        for value in (run.configuration[key] for run in arm.runs if key in run.configuration):
+        values: list[object] = []
+        for value in (setting(run.configuration, key) for run in arm.runs if key in run.configuration):
             if not any(same(value, known) for known in values):
                 values.append(value)
         if len(values) > 1:
@@ -114,7 +137,7 @@ def _ignored_remark(arm, ignored):
 
 
 def find_arm(name: str | None, arms: list[Arm], flag: str = "--baseline") -> Arm:
-    """Find an arm by its own name or by the name of one of its runs. If ``name`` is None, return the first arm.
+    """Find an arm by its own name, or by the name of one of its runs, with or without the seed. If ``name`` is None, return the first arm.
 
     Args:
         name: the name, or None.
@@ -126,9 +149,10 @@ def find_arm(name: str | None, arms: list[Arm], flag: str = "--baseline") -> Arm
     """
     if name is None:
         return arms[0]
-    for arm in arms:
-        if name in (arm.name, *(run.name for run in arm.runs)):
-            return arm
+    by_run = {alias: arm for arm in reversed(arms) for run in arm.runs for alias in (run.name, run.stem)}
+    by_name = by_run | {arm.name: arm for arm in reversed(arms)}
+    if name in by_name:
+        return by_name[name]
     raise InputError(f"{flag} {name}: not the name of an arm; choose from {', '.join(arm.name for arm in arms)}")
 
 
@@ -149,7 +173,8 @@ def _number(arms, ignored):
                 arm.remark += f"; add {flags} to join both arms"
 
 
-def _name_missing(arms):
+def name_missing(arms: list[Arm]) -> None:
+    """Set the missing seeds of each arm: the seeds that other arms have."""
     wanted = {seed for arm in arms for seed in arm.seeds}
     for arm in arms:
         if arm.seeds:

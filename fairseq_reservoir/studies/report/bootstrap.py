@@ -47,8 +47,13 @@ def paired_bootstrap(arms, baseline, tests: dict[str, Test]) -> list[Pair]:
         baseline: the arm with which the others are compared.
         tests: test scores by the run's name.
     """
-    pairs = []
+    pairs: list[Pair] = []
+    # With --ignore, an arm may have several runs of a seed. The baseline's first one with a score counts.
+    first: dict = {}
     for run in baseline.runs:
+        if tests[run.name].bleu is not None:
+            first.setdefault(run.seed, run)
+    for run in first.values():
         base_test = tests[run.name]
         others = [
             (arm.name, other)
@@ -59,7 +64,7 @@ def paired_bootstrap(arms, baseline, tests: dict[str, Test]) -> list[Pair]:
             and tests[other.name].bleu is not None
             and not _mismatch(tests[other.name], base_test)
         ]
-        if base_test.bleu is not None and others:
+        if others:
             pairs += _resample(base_test, others, tests)
     order = [arm.name for arm in arms]
     return sorted(pairs, key=lambda pair: order.index(pair.arm))

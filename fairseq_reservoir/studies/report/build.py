@@ -2,17 +2,20 @@
 
 from ...errors import InputError, printable
 from . import contents, exports, folder, page
+from .answers import answers
 from .arms import find_arm, group
 from .bootstrap import paired_bootstrap, remark_other_test_sets
 from .cautions import cautions
+from .cells import plural
+from .choices import search
 from .comparisons import find_pairs
 from .configuration import find_key
-from .definitions import DEFINITIONS
+from .latex import latex
 from .measures import Study, common_horizons, common_target, compared, measure_run, scored
 from .metrics import Metric, choose
 from .options import ReportOptions
 from .runs import Run, find_runs
-from .tables import as_csv, escape_markdown, latex, markdown
+from .tables import as_csv, markdown
 from .translations import read_references, read_test
 
 
@@ -42,9 +45,17 @@ def measure(options: ReportOptions) -> Study:
     references, points = read_references(options.references), exports.read_points(options.points)
     runs = find_runs(options.runs)
     metric, used = _runs_with_scores(runs, options.metric)
+    skipped = _skipped(runs, used, metric)
     configurations = [run.configuration for run in used]
     ignored = tuple(find_key(name, configurations, "--ignore") for name in options.ignore)
     arms = group(used, ignored)
+    found = None
+    if options.choose:
+        key = find_key(options.choose, configurations, "--choose")
+        found = search(arms, key, ignored, metric, _best)
+        arms = [choice.arm for choice in found.choices]
+        chosen = {run.name for arm in arms for run in arm.runs}
+        used = [run for run in used if run.name in chosen]
     baseline = find_arm(options.baseline, arms)
     against = find_key(options.against, configurations, "--against") if options.against else None
     comparisons = find_pairs(options.comparisons, arms)
@@ -65,14 +76,19 @@ def measure(options: ReportOptions) -> Study:
         measured={one.run.name: compared(one, metric, target, horizons) for one in measured},
         target=target,
         horizons=horizons,
-        skipped=_skipped(runs, used, metric),
+        skipped=skipped,
         tests=tests,
         pairs=pairs,
         against=against,
         ignored=ignored,
         points=points,
         comparisons=comparisons,
+        search=found,
     )
+
+
+def _best(run, metric):
+    return measure_run(run, metric).best if scored(run, metric) else None
 
 
 def _runs_with_scores(runs: list[Run], name: str | None) -> tuple[Metric, list[Run]]:
@@ -109,43 +125,24 @@ def _skipped(runs: list[Run], used: list[Run], metric: Metric) -> list[tuple[Run
 
 def files(study: Study) -> dict[str, bytes]:
     """Return the content of each file of the report by its path. index.html is the last one."""
-    made, drawn = contents.tables(study), {}
+    drawn = {}
     if study.options.figures:
         from .figures import figures
 
         drawn = figures(study)
-    runs = [run for arm in study.arms for run in arm.runs]
-    title = f"{len(study.arms)} arm{'s' * (len(study.arms) != 1)}, {len(runs)} run{'s' * (len(runs) != 1)}: {study.metric.label}"
-    lead = (
-        f"Score: {study.metric.label}, {study.metric.arrow}. Baseline: {study.baseline.name}. Common target: {study.target:g}."
-        f" Horizon of AUCC: {study.horizons['seconds'] / 60:.4g} minutes of training."
-    )
-    warnings = cautions(study)
-    written = {"report.md": _encoded(_markdown(made, drawn, title, lead, warnings))}
-    for table in made:
+    runs = sum(len(arm.runs) for arm in study.arms)
+    title = f"{plural(len(study.arms), 'arm')}, {plural(runs, 'run')}: {study.metric.label}"
+    lead = f"{study.metric.label[:1].upper()}{study.metric.label[1:]}: {study.metric.arrow}. Baseline: {study.baseline.name}."
+    shown = page.Page(title, lead, answers(study), contents.tables(study), drawn, cautions(study))
+    written = {"report.md": _encoded(page.as_markdown(shown))}
+    for table in shown.tables:
         for suffix, form in (("md", markdown), ("tex", latex), ("csv", as_csv)):
             text = form(table)
             written[f"tables/{table.name}.{suffix}"] = _encoded(text if text.endswith("\n") else f"{text}\n")
     for name, (_, formats) in drawn.items():
         written |= {f"figures/{name}.{ending}": formats[ending] for ending in ("png", "pdf")}
-    return written | {"index.html": _encoded(page.page(made, drawn, title, lead, warnings))}
+    return written | {"index.html": _encoded(page.as_page(shown))}
 
 
 def _encoded(text):
     return printable(text).encode()  # paths of logs need not be UTF-8
-
-
-def _markdown(tables, drawn, title, lead, warnings):
-    lines = [f"# {escape_markdown(title)}", "", escape_markdown(lead), ""]
-    lines += [f"* {escape_markdown(warning)}" for warning in warnings] + [""] * bool(warnings)
-    for name, (caption, _) in drawn.items():
-        lines += [f"![{escape_markdown(caption)}](figures/{name}.png)", ""]
-    for table in tables:
-        lines += [f"## {escape_markdown(table.title)}", "", markdown(table), ""]
-    lines += [
-        "## How each number is computed",
-        "",
-        *(f"* **{what}**: {escape_markdown(text)}" for what, text in DEFINITIONS),
-        "",
-    ]
-    return "\n".join(lines)

@@ -1,6 +1,11 @@
-"""Warnings at the top of a report, above its first number."""
+"""Warnings of a report, grouped by their kind. A page prints them at its end and their number at its top."""
 
-from . import contents, exports, run_files
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from . import exports, run_files
+from .arms import series_of
+from .cells import listed, plural
 from .measures import Study, spread
 from .runs import Run
 
@@ -8,51 +13,97 @@ from .runs import Run
 _DATA_DEPENDENT = ("loss", "nll_loss", "ppl")
 
 
-def cautions(study: Study) -> list[str]:
-    """Return the warnings. Warnings about single arms, seeds and runs come first."""
-    found = [f"{arm.name}: {remark}" for arm in study.arms if (remark := contents.remarks(arm, with_missing=False))]
-    for seed in sorted({seed for arm in study.arms for seed in arm.missing}):
-        arms = [arm.name for arm in study.arms if seed in arm.missing]
-        shown = ", ".join(arms) if len(arms) <= 5 else f"{len(arms)} of {len(study.arms)} arms"
-        found.append(f"seed {seed} is missing: {shown}")
-    found += [f"{run.name}: {why}; this run is omitted" for run, why in study.skipped]
-    used = [run for arm in study.arms for run in arm.runs]
-    found += [
-        f"{run.name}: the configuration at the beginning of its log cannot be read"
-        for run in used
-        if run.log.is_spoiled
-    ]
-    found += [f"{run.name}: {fault}" for run in used for fault in faults(study, run)]
-    late = [run.name for arm in study.arms for run in arm.runs if run.clock.begins_at]
-    if late:
-        found.append(
-            f"These logs begin in the middle of training and lack the earlier training time: {', '.join(late)}."
-        )
-    criteria = {
-        str({k: v for k, v in run.configuration.items() if k.startswith("criterion.")})
+class Caution(NamedTuple):
+    """Warnings of one kind: its title, and a line for each warning."""
+
+    title: str
+    lines: list[str]
+
+
+def cautions(study: Study) -> list[Caution]:
+    """Return the warnings. Each one occurs once."""
+    kinds = {
+        "Runs left out": [f"{run.name}: {why}" for run, why in study.skipped],
+        "Unfinished runs": _unfinished(study),
+        "Resumed runs": _resumed(study),
+        "Seeds": _seeds(study),
+        "Arms": [f"{arm.name}: {arm.remark}" for arm in study.arms if arm.remark],
+        "Choice": _choice(study),
+        "Files that cannot be read": _unreadable(study),
+        "Test scores": _of_tests(study),
+        "Comparability": _other_losses(study),
+        "Times": [*_late(study), *_uneven_times(study), *_rounded_times(study)],
+        "FLOPs": _without_flops(study),
+        "Target": _easy_target(study),
+    }
+    return [Caution(title, lines) for title, lines in kinds.items() if lines]
+
+
+def _used(study) -> Iterator[Run]:
+    return (run for arm in study.arms for run in arm.runs)
+
+
+def _unfinished(study):
+    found = []
+    for arm in study.arms:
+        left_out = "" if arm.interrupted else ", not in the means"
+        found += [
+            f"{arm.name}, seed {run.seed}: {run.state}{left_out * run.interrupted}"
+            for run in arm.runs
+            if run.state != "finished"
+        ]
+    return found
+
+
+def _resumed(study):
+    times = {1: "once", 2: "twice"}
+    found = [
+        f"{arm.name}, seed {run.seed} ({times.get(run.resumes, f'{run.resumes} times')})"
         for arm in study.arms
         for run in arm.runs
-    }
-    if study.metric.name == "loss" and len(criteria) > 1:
-        found.append("These runs were trained with different criteria, so their losses cannot be compared.")
-    data = sorted(
-        {
-            f"{run.configuration['task.data']} ({run.configuration.get('dataset.valid_subset', 'valid')})"
-            for arm in study.arms
-            for run in arm.runs
-            if "task.data" in run.configuration
-        }
-    )
-    if study.metric.name in _DATA_DEPENDENT and len(data) > 1:
-        shown = ", ".join(data[:4]) + (", ..." if len(data) > 4 else "")
-        found.append(
-            f"These runs were trained on different data: {shown}. Their losses can be compared only if the dictionary and the"
-            " validation text are the same."
-        )
-    found += [*_without_flops(study), *_uneven_times(study), *_rounded_times(study), *_easy_target(study)]
+        if run.resumes
+    ]
+    return [f"{listed(found)}."] if found else []
+
+
+def _seeds(study):
+    """Name the missing seeds, with the arms that lack the same seeds in one line."""
+    lacking: dict[tuple[int, ...], list[str]] = {}
+    for arm in study.arms:
+        lacking.setdefault(arm.missing, []).append(arm.name)
+    lacking.pop((), None)
+    found = [
+        f"{'Seed' if len(seeds) == 1 else 'Seeds'} {listed([str(seed) for seed in seeds])}"
+        f" {'is' if len(seeds) == 1 else 'are'} missing: {listed(names, 5)} ({len(names)} of {plural(len(study.arms), 'arm')})."
+        for seeds, names in lacking.items()
+    ]
     if all(len(arm.runs) == 1 for arm in study.arms) and len(study.arms) > 1:
         found.append("Each arm has only one seed: another seed may change the results.")
     return found
+
+
+def _choice(study):
+    """Name the choices of ``--choose`` that are uncertain. Without ``--choose``, name it if arms differ only in the learning rate."""
+    if study.search is None:
+        rates = ("optimization.lr",)
+        open_ = study.against not in rates and any(len(arms) > 1 for arms in series_of(study.arms, rates))
+        return ["Some arms differ only in lr. --choose lr compares each arm with its best lr."] * open_
+    leaf, choices = study.search.leaf, study.search.choices
+    at_end = [f"{choice.arm.name} ({choice.value})" for choice in choices if choice.at_end]
+    single = [choice.arm.name for choice in choices if len(choice.tried) < 2]
+    found = [
+        f"The chosen {leaf} is the smallest or the largest tried value, so a better one may lie beyond it: {listed(at_end)}."
+    ] * bool(at_end)
+    return found + [f"Only one value of {leaf} was tried: {listed(single)}."] * bool(single)
+
+
+def _unreadable(study):
+    found = [
+        f"{run.name}: the configuration at the beginning of its log cannot be read"
+        for run in _used(study)
+        if run.log.is_spoiled
+    ]
+    return found + [f"{run.name}: {fault}" for run in _used(study) for fault in faults(study, run)]
 
 
 def faults(study: Study, run: Run) -> list[str]:
@@ -60,6 +111,36 @@ def faults(study: Study, run: Run) -> list[str]:
     test = study.tests.get(run.name)
     files = run_files.faults(run.folder, "state", *exports.LOGS, "*.safetensors", "checkpoint_best.pt")
     return [*(test.faults if test else ()), *files]
+
+
+def _of_tests(study):
+    """Return the remarks on test scores, with the runs that have the same remark in one line."""
+    runs: dict[str, list[str]] = {}
+    for run in _used(study):
+        for remark in study.tests[run.name].remarks:
+            runs.setdefault(remark, []).append(run.name)
+    return [f"{listed(names, 5)}: {remark}." for remark, names in runs.items()]
+
+
+def _other_losses(study):
+    """Warn of losses that cannot be compared: of other criteria, dictionaries or texts."""
+    criteria = {str({k: v for k, v in run.configuration.items() if k.startswith("criterion.")}) for run in _used(study)}
+    found = []
+    if study.metric.name == "loss" and len(criteria) > 1:
+        found.append("These runs were trained with different criteria, so their losses cannot be compared.")
+    data = sorted(
+        {
+            f"{run.configuration['task.data']} ({run.configuration.get('dataset.valid_subset', 'valid')})"
+            for run in _used(study)
+            if "task.data" in run.configuration
+        }
+    )
+    if study.metric.name in _DATA_DEPENDENT and len(data) > 1:
+        found.append(
+            f"These runs were trained on different data: {listed(data, 5)}. Their losses can be compared only if the dictionary and the"
+            " validation text are the same."
+        )
+    return found
 
 
 def _without_flops(study):
@@ -81,8 +162,19 @@ def _without_flops(study):
         }
         counted = [(name, n, len(logs[name])) for name, n in lacking.items() if n]
         names = [name if n == of else f"{name} ({n} of {of} seeds)" for name, n, of in counted]
-        found += [f"No FLOPs for {', '.join(names)}: the log {reason}."] * bool(names)
+        found += [f"No FLOPs for {listed(names)}: the log {reason}."] * bool(names)
     return found
+
+
+def _late(study):
+    late = [run.name for run in _used(study) if run.clock.begins_at]
+    if not late:
+        return []
+    subject = "This log begins" if len(late) == 1 else "These logs begin"
+    return [
+        f"{subject} in the middle of training, without the earlier training time: {listed(late)}. Only the number of updates includes the"
+        " earlier part."
+    ]
 
 
 def _uneven_times(study):
@@ -91,10 +183,8 @@ def _uneven_times(study):
     for arm in study.arms:
         rates = sorted(run.clock.rate for run in arm.counted if run.clock.rate)
         if rates and rates[-1] > 1.2 * rates[0]:
-            found.append(
-                f"{arm.name}: its seeds differ in speed ({rates[0]:.3g} to {rates[-1]:.3g} s per update), so its times are unreliable."
-            )
-    return found
+            found.append(f"{arm.name} ({rates[0]:.3g} to {rates[-1]:.3g} s per update)")
+    return [f"The seeds of these arms differ in speed, so their times are unreliable: {listed(found)}."] * bool(found)
 
 
 def _rounded_times(study):
@@ -104,7 +194,7 @@ def _rounded_times(study):
         return []
     return [
         "fairseq logs the training time of an epoch in whole seconds. These epochs are so short that the minutes of training may be"
-        f' wrong by {100 * worst:.0f} %. The column "minutes in all" is not affected.'
+        f" wrong by {100 * worst:.0f} %. Only the minutes in all, in the table of runs, are not affected."
     ]
 
 
@@ -114,6 +204,6 @@ def _easy_target(study):
     if study.options.target is not None or not study.metric.far_worse(study.target, best):
         return []
     return [
-        f"The common target, {study.target:g}, is the best score of the worst run, but {study.baseline.name} reaches {best:g}:"
-        " set a better target with --target."
+        f"The common target, {study.target:g}, is the best score of the worst run, but {study.baseline.name} reaches {best:g}. Set a better"
+        " target with --target."
     ]

@@ -60,11 +60,12 @@ def comparisons_table(study: Study) -> Table:
         for score, one, p in zip(compared, differences, p_of_scores):
             row += [*difference_cells(one, score.digits, where), EMPTY if p is None else p_cell(p, where)]
         rows.append(row)
-    head = ["arm", "minus", "seeds"]
+    head, groups = ["arm", "minus", "seeds"], [""] * 3
     for score in compared:
-        head += [f"{score.label}: {what}" for what in ("difference", "95 % ±", "p", "corrected p")]
+        head += ["difference", "95 % ±", "p", "corrected p"]
+        groups += [score.label] * 4
     notes = [
         f"Two-sided Welch's t-test over seeds. Corrected p: Holm's correction for {len(rows)} comparisons. A difference with a corrected p"
         " below 0.05 is significant if exactly these comparisons were chosen before the runs. The confidence intervals are not corrected."
     ]
-    return Table("named", "Pre-registered comparisons", head, rows, notes)
+    return Table("named", "Pre-registered comparisons", head, rows, notes, groups)

@@ -89,9 +89,20 @@ def same(value, other) -> bool:
         return False
 
 
-def alike(flat: dict[str, object], other: dict[str, object]) -> bool:
-    """Return whether two configurations have the same flags and values."""
-    return flat.keys() == other.keys() and all(same(value, other[key]) for key, value in flat.items())
+def setting(flat: dict[str, object], key: str) -> object:
+    """Return the value of a key. A list of one number, such as "[0.001]", is its number: fairseq logs --lr and --update-freq as lists."""
+    value = flat.get(key)
+    listed = re.fullmatch(r"\[([\d.]{1,20}(?:e[-+]?\d{1,3})?)\]", value) if isinstance(value, str) else None
+    return float(listed[1]) if listed else value
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def in_order(value) -> tuple:
+    """Return a key that sorts the values of a flag: numbers first, in ascending order, then texts."""
+    return (0, value, "") if is_number(value) else (1, 0, str(value))
 
 
 def find_key(name: str, configurations: list[dict[str, object]], flag: str) -> str:

@@ -2,8 +2,9 @@
 
 from .against import against_table
 from .arms import Arm
-from .cells import EMPTY, NEVER, cell, name_cell, score_digits, sources
+from .cells import EMPTY, NEVER, cell, column, fixed, name_cell, p_text, signed, sources, value_cell
 from .comparisons import comparisons_table
+from .configuration import in_order
 from .exports import exported
 from .measures import Spread, Study, spread
 from .seed_differences import seed_differences
@@ -13,83 +14,100 @@ from .tables import Cell, Table
 def tables(study: Study) -> list[Table]:
     """Build the tables in reading order. Omit tables without content."""
     made = [results(study)]
-    if table := seed_differences(study):
-        made.append(table)
+    if study.search:
+        made.append(choices(study))
     if study.comparisons:
         made.append(comparisons_table(study))
+    if table := seed_differences(study):
+        made.append(table)
+    if study.against:
+        made.append(against_table(study))
     made += [to_best(study), to_target(study), ratios(study), aucc(study)]
     if study.pairs:
         made.append(bootstrap(study))
-    if study.against:
-        made.append(against_table(study))
     return [*made, sizes(study), runs(study)]
 
 
 def results(study: Study) -> Table:
-    tokenised = any(test.tokenised is not None for test in study.tests.values())
-    bits = any(test.bits is not None for test in study.tests.values())
-    bleu = any(test.bleu is not None for test in study.tests.values())
-    head = ["arm", "seeds", f"best {study.metric.label}"]
-    head += (
-        ["test sacreBLEU", "test chrF"] * bleu
-        + ["tokenised BLEU"] * tokenised
-        + ["test loss (bits)"] * bits
-        + ["remarks"]
-    )
-    digits = score_digits(study)
+    tests = study.tests.values()
+    tokenised = any(test.tokenised is not None for test in tests)
+    bits = any(test.bits is not None for test in tests)
+    bleu = any(test.bleu is not None for test in tests)
+    head = ["arm", "seeds", f"best {study.metric.label}"] + ["test sacreBLEU", "test chrF"] * bleu
+    head += ["tokenised BLEU"] * tokenised + ["test loss (bits)"] * bits
     rows = []
     for arm in study.arms:
-        tests = [study.tests[run.name] for run in arm.counted]
-        row = [
-            name_cell(arm),
-            Cell(_seeds(arm), len(arm.runs)),
-            cell(spread([one.best for one in study.measured_runs(arm)]), digits, arm),
-        ]
+        own = [study.tests[run.name] for run in arm.counted]
+        row = [name_cell(arm), Cell(str(len(arm.counted)), len(arm.counted), source=sources(arm))]
+        row.append(cell(spread([one.best for one in study.measured_runs(arm)]), study.metric.digits, arm))
         if bleu:
-            row += [cell(spread([getattr(test, score) for test in tests]), 2, arm) for score in ("bleu", "chrf")]
-        row += [cell(spread([test.tokenised for test in tests]), 2, arm)] * tokenised
-        row += [cell(spread([test.bits for test in tests]), 4, arm)] * bits
-        rows.append([*row, Cell(remarks(arm))])
+            row += [cell(spread([getattr(test, score) for test in own]), 2, arm) for score in ("bleu", "chrf")]
+        row += [cell(spread([test.tokenised for test in own]), 2, arm)] * tokenised
+        row += [cell(spread([test.bits for test in own]), 4, arm)] * bits
+        rows.append(row)
     notes = [
-        f"{study.metric.label}: score of the best validation; {study.metric.arrow}. ± is one standard deviation over seeds (n − 1)."
+        f"{study.metric.label}: score of the best validation; {study.metric.arrow}. ± is one standard deviation over seeds (n − 1). Seeds:"
+        " number of runs that are averaged."
     ]
-    scored = [test for test in study.tests.values() if test.bleu is not None]
-    notes += [
-        f"sacreBLEU: {text}"
-        for text in sorted({f"{test.signature}; references: {test.counts.referred}" for test in scored})
-    ]
-    notes += [f"chrF: {text}; computed on the same lines" for text in sorted({test.chrf_signature for test in scored})]
-    notes += [
-        f"Tokenised BLEU: {text}; compares H-lines with T-lines, in the tokens of the binarised text. Runs with other tokens cannot be"
-        " compared by it."
-        for text in sorted({test.tokenised_signature for test in study.tests.values() if test.tokenised_signature})
-    ]
-    notes += [f"{run.name}: {remark}." for run in _all_runs(study) for remark in study.tests[run.name].remarks]
+    notes += [f"{name}: {text}" for name, text in _signatures(tests)]
     return Table("results", "Scores", head, rows, notes)
 
 
-def to_best(study: Study) -> Table:
+def _signatures(tests):
+    """Return pairs (score, its signature and what is compared), without repetitions."""
+    scored = [test for test in tests if test.bleu is not None]
+    found = [("sacreBLEU", f"{test.signature}; references: {test.counts.referred}") for test in scored]
+    found += [("chrF", f"{test.chrf_signature}; computed on the same lines") for test in scored]
+    found += [
+        (
+            "Tokenised BLEU",
+            f"{test.tokenised_signature}; compares H-lines with T-lines, in the tokens of the binarised text. Runs with other tokens"
+            " cannot be compared by it.",
+        )
+        for test in tests
+        if test.tokenised_signature
+    ]
+    return sorted(set(found), key=lambda pair: (["sacreBLEU", "chrF", "Tokenised BLEU"].index(pair[0]), pair[1]))
+
+
+def choices(study: Study) -> Table:
+    """Build the table of ``--choose``: a row for each chosen arm, a column for each value of the flag."""
+    search = study.search
+    assert search is not None
+    values = sorted({value for choice in search.choices for value in choice.tried}, key=in_order)
     rows = []
-    for arm in study.arms:
-        best = spread([one.best for one in study.measured_runs(arm)])
-        rows.append([name_cell(arm), cell(best, score_digits(study), arm), *_cost(study, arm, "to_best")])
-    head = ["arm", f"best {study.metric.label}", *_cost_head(study)]
+    for choice in search.choices:
+        tried = [spread(choice.tried.get(value, ())) for value in values]
+        scores = [cell(one, search.metric.digits, choice.arm) for one in tried]
+        rows.append([name_cell(choice.arm), value_cell(choice.value), *scores])
+    notes = [
+        f"{search.metric.label}: score of the best validation; {search.metric.arrow}. Compared are the seeds that all values of an arm"
+        " have. The compared runs also count among the seeds of the chosen arm, so its mean is slightly too good."
+    ]
+    leaf = search.leaf
+    tried_runs = sum(len(arm.runs) for arm in (*search.others, *study.arms))
+    groups = ["", "", *(f"{search.metric.label} with {leaf}" for _ in values)]
+    fold = f"How {leaf} was chosen for each arm, from {tried_runs} runs"
     return Table(
-        "to_best",
-        "To the best score",
-        head,
-        rows,
-        ["If several validations have the best score, the first one counts."],
+        "choices", f"Search for {leaf}", ["arm", f"chosen {leaf}", *map(str, values)], rows, notes, groups, fold
     )
 
 
+def to_best(study: Study) -> Table:
+    best = [spread([one.best for one in study.measured_runs(arm)]) for arm in study.arms]
+    scores = [cell(one, study.metric.digits, arm) for one, arm in zip(best, study.arms)]
+    rows = [list(row) for row in zip(map(name_cell, study.arms), scores, *_costs(study, "to_best"))]
+    head = ["arm", f"best {study.metric.label}", *_cost_head(study)]
+    notes = ["If several validations have the best score, the first one counts."]
+    return Table("to_best", "To the best score", head, rows, notes)
+
+
 def to_target(study: Study) -> Table:
-    rows = []
+    reached = []
     for arm in study.arms:
-        reached = [one.to_target["updates"] is not None for one in study.measured_runs(arm)]
-        rows.append(
-            [name_cell(arm), Cell(f"{sum(reached)} of {len(reached)}", sum(reached)), *_cost(study, arm, "to_target")]
-        )
+        those = [one.to_target["updates"] is not None for one in study.measured_runs(arm)]
+        reached.append(Cell(f"{sum(those)} of {len(those)}", sum(those)))
+    rows = [list(row) for row in zip(map(name_cell, study.arms), reached, *_costs(study, "to_target"))]
     how = (
         "--target"
         if study.options.target is not None
@@ -104,25 +122,35 @@ def to_target(study: Study) -> Table:
 
 
 def _cost_head(study):
-    return ["updates", "minutes", "seconds per update"] + ["PFLOP"] * ("flops" in study.horizons)
+    return ["updates", "minutes", "seconds per update", *(axis.unit for axis in study.axes if axis.key == "flops")]
 
 
-def _cost(study, arm, what):
-    """Return the cells for updates, minutes and seconds per update, and for PFLOP if FLOPs are known for any run."""
-    costs = [getattr(one, what) for one in study.measured_runs(arm)]
-    updates, seconds = (spread([cost[key] for cost in costs]) for key in ("updates", "seconds"))
-    counted = "flops" in study.horizons
-    if not updates.count:
-        return [NEVER, NEVER, EMPTY] + [NEVER] * counted
-    minutes = spread([None if cost["seconds"] is None else cost["seconds"] / 60 for cost in costs])
-    begun = [
-        cost["updates"] - one.run.clock.begins_at if cost["updates"] else 0
-        for one, cost in zip(study.measured_runs(arm), costs)
+def _costs(study, what):
+    """Return the columns of updates, minutes and seconds per update, and of FLOPs if they are known for any run."""
+
+    def costs(key, scale):
+        return [
+            spread([_over(getattr(one, what).get(key), scale) for one in study.measured_runs(arm)])
+            for arm in study.arms
+        ]
+
+    rates = [spread([_rate(one, what) for one in study.measured_runs(arm)]) for arm in study.arms]
+    columns = [
+        [cell(one, digits, arm) for one, arm in zip(found, study.arms)]
+        for found, digits in ((costs("updates", 1), 0), (costs("seconds", 60), 2), (rates, 4))
     ]
-    rates = spread([cost["seconds"] / own if own > 0 else None for cost, own in zip(costs, begun)])
-    assert seconds.count == updates.count
-    flops = spread([cost["flops"] / 1e15 if cost.get("flops") is not None else None for cost in costs])
-    return [cell(updates, 0, arm), cell(minutes, 2, arm), cell(rates, 4, arm)] + [cell(flops, None, arm)] * counted
+    columns += [column(costs("flops", axis.scale), study.arms) for axis in study.axes if axis.key == "flops"]
+    is_reached = [updates is not EMPTY for updates in columns[0]]
+    for costs_ in (*columns[:2], *columns[3:]):
+        costs_[:] = [found if reached else NEVER for found, reached in zip(costs_, is_reached)]
+    return columns
+
+
+def _rate(one, what):
+    """Return the seconds per update of a run up to a score; None if it does not reach the score."""
+    cost = getattr(one, what)
+    own = (cost["updates"] or 0) - one.run.clock.begins_at
+    return cost["seconds"] / own if own > 0 and cost["seconds"] is not None else None
 
 
 def ratios(study: Study) -> Table:
@@ -131,18 +159,16 @@ def ratios(study: Study) -> Table:
         row = [name_cell(arm)]
         for what in ("to_best", "to_target"):
             pair = ratio(study, arm, what)
-            row += [Cell(f"{value:.3f}", value, source=sources(arm)) for value in pair] if pair else [EMPTY] * 3
+            row += [Cell(fixed(value, 3), value, source=sources(arm)) for value in pair] if pair else [EMPTY] * 3
         rows.append(row)
-    head = [
-        "arm",
-        *(f"{what}, {to}" for to in ("best", "target") for what in ("updates ×", "seconds per update ×", "time ×")),
-    ]
+    head = ["arm", *("updates ×", "seconds per update ×", "time ×") * 2]
+    groups = ["", *["to the best score"] * 3, *["to the target"] * 3]
     notes = [
         f"All values are relative to {study.baseline.name}: means over seeds, divided by its means. Updates below 1 mean fewer steps,"
         " seconds per update below 1 mean faster steps. The product of the two is the ratio of times. A ratio is missing if a seed of"
         " either arm does not reach the target, or if a log begins in the middle of training.",
     ]
-    return Table("steps_or_speed", "Fewer steps or faster steps", head, rows, notes)
+    return Table("steps_or_speed", "Fewer steps or faster steps", head, rows, notes, groups)
 
 
 def ratio(study: Study, arm: Arm, what: str) -> tuple[float, float, float] | None:
@@ -173,24 +199,21 @@ def ratio(study: Study, arm: Arm, what: str) -> tuple[float, float, float] | Non
 
 
 def aucc(study: Study) -> Table:
-    head, columns, notes = ["arm"], [], []
+    head, groups, columns, notes = ["arm"], [""], [], []
     for axis in study.axes:
-        areas = {
-            arm.name: spread([_over(one.aucc.get(axis.key), axis.scale) for one in study.measured_runs(arm)])
+        areas = [
+            spread([_over(one.aucc.get(axis.key), axis.scale) for one in study.measured_runs(arm)])
             for arm in study.arms
-        }
-        largest = max((area.mean for area in areas.values() if area.mean is not None), default=0)
-        head += [f"AUCC, {axis.unit}", f"normalised, {axis.key}"]
-        columns.append((areas, largest))
-    rows = []
-    for arm in study.arms:
-        row = [name_cell(arm)]
-        for areas, largest in columns:
-            area = areas[arm.name]
-            row.append(cell(area, None, arm))
-            share = Spread(area.mean / largest, None, area.count, area.total) if area.mean and largest else spread([])
-            row.append(cell(share, 3, arm))
-        rows.append(row)
+        ]
+        largest = max((area.mean for area in areas if area.mean is not None), default=0)
+        shares = [
+            Spread(area.mean / largest, None, area.count, area.total) if area.mean and largest else spread([])
+            for area in areas
+        ]
+        head += ["AUCC", "normalised"]
+        groups += [f"over {axis.unit}"] * 2
+        columns += [column(areas, study.arms), [cell(one, 3, arm) for one, arm in zip(shares, study.arms)]]
+    rows = [list(row) for row in zip(map(name_cell, study.arms), *columns)]
     horizons = ", ".join(f"{study.horizons[axis.key] / axis.scale:.4g} {axis.unit}" for axis in study.axes)
     first = (
         "y is 0 at x = 0, and linear up to the first validation."
@@ -207,7 +230,7 @@ def aucc(study: Study) -> Table:
         f"Horizons: {horizons}. Each run has a cost at its best score. {own} is the largest of these costs. A normalised AUCC is divided by"
         " the largest AUCC in its column."
     )
-    return Table("aucc", "Area under the convergence curve (AUCC)", head, rows, notes)
+    return Table("aucc", "Area under the convergence curve (AUCC)", head, rows, notes, groups)
 
 
 def bootstrap(study: Study) -> Table:
@@ -216,11 +239,11 @@ def bootstrap(study: Study) -> Table:
         [
             Cell(pair.arm),
             Cell("?" if pair.seed is None else str(pair.seed), pair.seed, number=True),
-            Cell(f"{pair.bleu:.2f}", pair.bleu, source=pair.source),
-            Cell(f"{pair.interval:.2f}", pair.interval, source=pair.source),
-            Cell(f"{pair.baseline:.2f}", pair.baseline),
-            Cell(f"{pair.bleu - pair.baseline:+.2f}", pair.bleu - pair.baseline, source=pair.source),
-            Cell(f"{pair.p:.4f}", pair.p, source=pair.source),
+            Cell(fixed(pair.bleu, 2), pair.bleu, source=pair.source),
+            Cell(fixed(pair.interval, 2), pair.interval, source=pair.source),
+            Cell(fixed(pair.baseline, 2), pair.baseline),
+            Cell(signed(pair.bleu - pair.baseline, 2), pair.bleu - pair.baseline, source=pair.source),
+            Cell(p_text(pair.p), pair.p, source=pair.source),
         ]
         for pair in study.pairs
     ]
@@ -252,85 +275,52 @@ def sizes(study: Study) -> Table:
             rows.append([*row, EMPTY])
     head = [
         "arm",
-        "parameters",
+        "all",
         "trained",
-        "checkpoint_best.pt (bytes)",
-        "packed export (bytes)",
-        "entropy of the export (bytes)",
+        "checkpoint_best.pt",
+        "packed export",
+        "entropy of the export",
         "bits per parameter",
     ]
+    groups = ["", *["parameters"] * 2, *["bytes"] * 3, ""]
     notes = [
         "Parameters and checkpoints: of each arm's first run. Exports: of its first run with an export. A checkpoint also contains the"
         " optimizer's state.",
-        "Entropy: of the exported tensors, as `export` printed it. Bits per parameter: 8 × entropy ÷ parameters. Each entry of a mask"
-        " counts as a parameter.",
+        "Entropy: of the exported tensors, as the command export --verbose printed it. Bits per parameter: 8 × entropy ÷ parameters."
+        " Each entry of a mask counts as a parameter.",
     ]
     notes += [f"From --point: {p.name}, {p.bytes:,} bytes, sacreBLEU {p.bleu:g}." for p in study.points]
-    return Table("sizes", "Sizes", head, rows, notes)
+    return Table("sizes", "Sizes", head, rows, notes, groups)
 
 
 def runs(study: Study) -> Table:
-    head = [
-        "run",
-        "seed",
-        "state",
-        "resumes",
-        "updates",
-        "lost updates",
-        "lost minutes",
-        "training minutes",
-        "minutes in all",
-        "tokens per second",
-    ]
-    head += [f"best {study.metric.label}", "at update", "validations", "log"]
+    head = ["run", "seed", "state", "resumes", "all", "lost", "training", "lost", "in all", "tokens per second"]
+    head += [f"best {study.metric.label}", "at update", "validations"]
+    groups = [*[""] * 4, *["updates"] * 2, *["minutes"] * 3, *[""] * 4]
     rows = []
     for run in sorted([*_all_runs(study), *(run for run, _ in study.skipped)], key=lambda run: run.name):
         source, one = str(run.log_file), study.measured.get(run.name)
         row = [Cell(run.name, source=source), Cell("?" if run.seed is None else str(run.seed), run.seed, number=True)]
         row += [Cell(next((why for other, why in study.skipped if other is run), run.state) if not one else run.state)]
-        lost = run.clock.lost_seconds / 60
-        for value, text in (
-            (run.resumes, f"{run.resumes}"),
-            (run.updates, f"{run.updates:,}"),
-            (run.clock.lost_updates, f"{run.clock.lost_updates:,}"),
-            (lost, f"{lost:.1f}"),
-            (run.seconds / 60, f"{run.seconds / 60:.1f}"),
-            (run.wall / 60, f"{run.wall / 60:.1f}"),
+        for value, digits in (
+            (run.resumes, 0),
+            (run.updates, 0),
+            (run.clock.lost_updates, 0),
+            (run.seconds / 60, 1),
+            (run.clock.lost_seconds / 60, 1),
+            (run.wall / 60, 1),
+            (run.clock.tokens_per_second, 0),
+            (one.best if one else None, study.metric.digits),
+            (int(one.to_best["updates"]) if one else None, 0),
+            (len(run.validations), 0),
         ):
-            row.append(Cell(text, value, source=source))
-        speed = run.clock.tokens_per_second
-        row.append(EMPTY if speed is None else Cell(f"{speed:,.0f}", speed, source=source))
-        if one:
-            row.append(Cell(f"{one.best:.{score_digits(study)}f}", one.best, source=source))
-            row.append(Cell(f"{one.to_best['updates']:,.0f}", int(one.to_best["updates"]), source=source))
-        else:
-            row += [EMPTY, EMPTY]
-        rows.append([*row, Cell(str(len(run.validations)), len(run.validations), source=source), Cell(source)])
+            row.append(EMPTY if value is None else Cell(fixed(value, digits), value, source=source))
+        rows.append(row)
     notes = [
         'interrupted: the log does not end with "done training", because the run was stopped or is still running. An interrupted step of a'
         " sweep, such as generate, was also stopped or is still running."
     ]
-    if late := [run.name for run in _all_runs(study) if run.clock.begins_at]:
-        notes.append(
-            f"The logs of {', '.join(late)} begin in the middle of training. Only the number of updates includes the part before the log."
-        )
-    return Table("runs", "Runs", head, rows, notes)
-
-
-def remarks(arm: Arm, with_missing: bool = True) -> str:
-    """Return the remarks on an arm: interrupted runs, resumes, and missing seeds unless ``with_missing`` is False."""
-    left_out = "" if arm.interrupted else ", not in means"
-    found = [f"seed {run.seed} {run.state}{left_out * run.interrupted}" for run in arm.runs if run.state != "finished"]
-    found += [f"seed {run.seed} resumed {run.resumes} ×" for run in arm.runs if run.resumes]
-    found += [f"seed{'s' * (len(arm.missing) > 1)} {', '.join(map(str, arm.missing))} missing"] * bool(
-        arm.missing and with_missing
-    )
-    return "; ".join([*found, arm.remark] if arm.remark else found)
-
-
-def _seeds(arm):
-    count = len(arm.runs)
-    return "1 seed" if count == 1 else f"{count} seeds" + (f" ({', '.join(map(str, arm.seeds))})" if arm.seeds else "")
+    return Table("runs", "Runs", head, rows, notes, groups)
 
 
 def _all_runs(study) -> list:

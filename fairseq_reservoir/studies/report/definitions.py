@@ -25,7 +25,7 @@ In figures of differences, a bar is the mean of an arm's seeds, and the whiskers
 
 Losses: in bits (base 2), as fairseq prints them. For a language model of characters these are bits per character.
 
-Sizes of exports: size of the file that `fairseq-reservoir export` writes, from its export.log or the *.safetensors in the run's folder.
+Sizes of exports: size of the file that the command export writes, from its export.log or the *.safetensors in the run's folder.
 In the figure of file sizes, the broken line connects the files that score better than all smaller files.
 
 Sources: point at a number to see the log that it is from. tables/*.csv contain the unrounded numbers.

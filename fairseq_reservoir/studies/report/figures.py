@@ -29,6 +29,7 @@ _RC = {
 }  # fmt: skip
 # Names are written beside the curves if a figure has at most 12 arms with names of at most 22 characters. Otherwise it has a legend.
 _LABELLED, _LONGEST = 12, 22
+_LEGEND = 44  # longest line of a legend
 _NAMED = "name: "  # prefix of every label, because matplotlib omits labels that begin with "_"; removed before drawing
 
 
@@ -135,7 +136,7 @@ def _draw_differences(study: Study, score: Score):
 
 def _convergence(study: Study, axis: Axis):
     direct = len(study.arms) <= _LABELLED and max(len(_label(arm)) for arm in study.arms) <= _LONGEST
-    figure, plot = _canvas(2.9 + (0.0 if direct else _legend_height(study, len(study.arms))))
+    figure, plot = _canvas(2.9 + (0.0 if direct else _legend_height(_arm_names(study))))
     last = max(curve[-1][0] for one in study.measured.values() if (curve := one.curves.get(axis.key)))
     unit, scale = _unit(axis, last)
     ends = []
@@ -161,7 +162,7 @@ def _convergence(study: Study, axis: Axis):
     if direct:
         _label_ends(plot, ends)
     else:
-        _legend(figure, plot, study)
+        _legend(figure, plot, _arm_names(study))
     return figure
 
 
@@ -184,11 +185,8 @@ def _unit(axis, last):
     if axis.key == "seconds":
         unit, scale = ("seconds", 1) if last < 180 else ("minutes", 60) if last < 3 * 3600 else ("hours", 3600)
         return f"{unit} of training", scale
-    for power, name in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G")) if axis.key == "flops" else ():
-        if last >= power:
-            return f"{name}FLOP of training", power
     if axis.key == "flops":
-        return "FLOP of training", 1
+        return f"{axis.unit} of training", axis.scale
     name = {"updates": "updates", "tokens": "target tokens"}[axis.key]
     return (f"million {name}", 1e6) if last >= 2e6 else (f"thousand {name}", 1e3) if last >= 2e4 else (name, 1)
 
@@ -214,26 +212,30 @@ def _label_ends(plot, ends):
     plot.set_ylim(low, high)
 
 
-def _columns(study):
-    names = [one.name for one in (*study.arms, *study.points)]
+def _columns(names):
     return 2 if max(map(len, names)) <= 26 and len(names) > 3 else 1
 
 
-def _legend_height(study, entries):
-    """Return the height in inches of a legend with this number of entries."""
-    return 0.17 * math.ceil(entries / _columns(study))
+def _legend_height(names, others=0):
+    """Return the height in inches of a legend with these names and ``others`` further lines."""
+    lines = sum(len(textwrap.wrap(name, _LEGEND)) for name in names) + others
+    return 0.17 * math.ceil(lines / _columns(names))
 
 
-def _legend(figure, plot, study):
-    """Draw the legend, then remove the prefix ``_NAMED`` from its labels."""
+def _legend(figure, plot, names):
+    """Draw the legend, then remove the prefix ``_NAMED`` from its labels. Long labels have several lines."""
     handles, labels = plot.get_legend_handles_labels()
-    legend = figure.legend(handles, labels, loc="outside lower left", ncols=_columns(study), handlelength=2.4)
+    legend = figure.legend(handles, labels, loc="outside lower left", ncols=_columns(names), handlelength=2.4)
     for text, label in zip(legend.get_texts(), labels, strict=True):
-        text.set_text(label.removeprefix(_NAMED))
+        text.set_text("\n".join(textwrap.wrap(label.removeprefix(_NAMED), _LEGEND)))
+
+
+def _arm_names(study):
+    return [arm.name for arm in study.arms]
 
 
 def _steps_or_speed(study):
-    figure, plot = _canvas(3.0 + _legend_height(study, len(study.arms)))
+    figure, plot = _canvas(3.0 + _legend_height(_arm_names(study), others=1))
     found = [(number, arm, ratio(study, arm, "to_target")) for number, arm in enumerate(study.arms)]
     found = [(number, arm, pair) for number, arm, pair in found if pair]
     for number, arm, (updates, speed, _) in found:
@@ -263,7 +265,7 @@ def _steps_or_speed(study):
         one.set_ticks([], minor=True)
     plot.set_xlabel(f"updates, relative to {study.baseline.name}")
     plot.set_ylabel("seconds per update, relative")
-    _legend(figure, plot, study)
+    _legend(figure, plot, _arm_names(study))
     return figure
 
 
@@ -273,7 +275,7 @@ def _against(study, leaf):
     numbers = all(isinstance(point.value, (int, float)) and not isinstance(point.value, bool) for point in placed)
     names = list(dict.fromkeys(str(point.value) for point in placed))
     series = list(dict.fromkeys(point.series for point in placed))
-    figure, plot = _canvas(2.9 + (_legend_height(study, len(series)) if len(series) > 1 else 0.0))
+    figure, plot = _canvas(2.9 + (_legend_height(series) if len(series) > 1 else 0.0))
     for number, name in enumerate(series):
         mine = [point for point in placed if point.series == name]
         xs = [point.value if numbers else names.index(str(point.value)) for point in mine]
@@ -288,13 +290,14 @@ def _against(study, leaf):
     plot.set_xlabel(leaf)
     plot.set_ylabel("test sacreBLEU" if tested else f"best {study.metric.label}")
     if len(series) > 1:
-        _legend(figure, plot, study)
+        _legend(figure, plot, series)
     return figure
 
 
 def _bytes(study):
     placed = sized(study)
-    figure, plot = _canvas(2.9 + _legend_height(study, len(placed) + 1))
+    names = [one.name for one in placed]
+    figure, plot = _canvas(2.9 + _legend_height(names, others=1))
     best = front(placed)
     if len(best) > 1:
         plot.plot(
@@ -314,7 +317,7 @@ def _bytes(study):
     plot.set_xlim(low, high)
     plot.set_xlabel("size of the file, MB" if study.points else "packed export, MB")
     plot.set_ylabel("test sacreBLEU")
-    _legend(figure, plot, study)
+    _legend(figure, plot, names)
     return figure
 
 

@@ -12,7 +12,7 @@ _LIST = "files.txt"
 _FIRST = "made by fairseq-reservoir report"
 _LONGEST_LIST = 1 << 16
 TABLES = (
-    *("results", "over_seeds", "named", "to_best", "to_target", "steps_or_speed"),
+    *("results", "choices", "over_seeds", "named", "to_best", "to_target", "steps_or_speed"),
     *("aucc", "bootstrap", "against", "sizes", "runs"),
 )
 _AXES = ("seconds", "updates", "tokens", "flops")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from . import curves
 from .arms import Arm, deviation, mean
 from .bootstrap import Pair
+from .choices import Search
 from .metrics import Metric
 from .options import ReportOptions
 from .runs import Run
@@ -31,11 +32,17 @@ class Axis:
 
 
 AXES = (
-    Axis("seconds", "hours", 3600.0),
+    Axis("seconds", "minutes", 60.0),
     Axis("updates", "thousand updates", 1e3),
     Axis("tokens", "million tokens", 1e6),
-    Axis("flops", "PFLOP", 1e15),
 )
+
+
+def flop_axis(most: float) -> Axis:
+    """Return the axis of FLOPs with the largest unit in which ``most`` is at least 1."""
+    units = ((1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"))
+    scale, unit = next(((scale, unit) for scale, unit in units if most >= scale), (1e6, "MFLOP"))
+    return Axis("flops", unit, scale)
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,7 @@ class Study:
         ignored: configuration keys that ``--ignore`` names.
         points: files that ``--point`` adds.
         comparisons: pairs of arms that ``--compare`` names.
+        search: the choices of ``--choose``, or None.
     """
 
     options: ReportOptions
@@ -103,6 +111,7 @@ class Study:
     ignored: tuple[str, ...]
     points: list[OtherFile]
     comparisons: list[tuple[Arm, Arm]]
+    search: Search | None = None
 
     def measured_runs(self, arm: Arm) -> list[Measured]:
         """Return the numbers of the arm's runs that are averaged; see ``Arm.counted``."""
@@ -111,7 +120,8 @@ class Study:
     @property
     def axes(self) -> list[Axis]:
         """The axes for which at least one run has the cost."""
-        return [axis for axis in AXES if axis.key in self.horizons]
+        flops = [flop_axis(self.horizons["flops"])] if "flops" in self.horizons else []
+        return [axis for axis in AXES if axis.key in self.horizons] + flops
 
 
 @dataclass(frozen=True)

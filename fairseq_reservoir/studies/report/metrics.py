@@ -20,12 +20,13 @@ _HIGHER = (
 )
 _NO_SCORE = ("wps", "wpb", "bsz", "ups", "wall", "train_wall", "lr", "gnorm")
 _BITS = ("loss", "nll_loss")
-_LABELS = {
-    "loss": "loss (bits)",
-    "nll_loss": "negative log-likelihood (bits)",
-    "ppl": "perplexity",
-    "bleu": "BLEU (validation)",
-    "accuracy": "accuracy (%)",
+# For each score its name and its unit.
+_NAMES = {
+    "loss": ("loss", "bits"),
+    "nll_loss": ("negative log-likelihood", "bits"),
+    "ppl": ("perplexity", ""),
+    "bleu": ("BLEU", ""),
+    "accuracy": ("accuracy", "%"),
 }
 
 
@@ -36,12 +37,21 @@ class Metric:
     Attributes:
         name: name in the log, without the prefix of the subset ("valid_").
         higher: whether higher is better.
-        label: name in tables and figures.
+        label: name in tables and figures, with the unit.
+        noun: name in sentences.
+        unit: unit of its values; "" if it has none.
     """
 
     name: str
     higher: bool
     label: str
+    noun: str = ""
+    unit: str = ""
+
+    @property
+    def digits(self) -> int:
+        """Number of decimals in tables."""
+        return 2 if self.higher else 3
 
     @property
     def start(self) -> float | None:
@@ -97,5 +107,8 @@ def choose(given: str | None, runs) -> Metric:
         and "checkpoint.maximize_best_checkpoint_metric" in run.configuration
     }
     higher = is_higher(name) or (len(flags) == 1 and bool(flags.pop()))
-    characters = name == "loss" and all(run.configuration.get("task._name") == "language_modeling" for run in runs)
-    return Metric(name, higher, "bits per token" if characters else _LABELS.get(name, printable(name)))
+    noun, unit = _NAMES.get(name, (printable(name), ""))
+    if name == "loss" and all(run.configuration.get("task._name") == "language_modeling" for run in runs):
+        return Metric(name, higher, "bits per token", "validation loss", "bits per token")
+    label = f"{noun} (validation)" if name == "bleu" else f"{noun} ({unit})" if unit else noun
+    return Metric(name, higher, label, f"validation {noun}", unit)

@@ -20,6 +20,7 @@ class ReportOptions:
         baseline: name of the arm with which the others are compared; by default the first arm.
         against: configuration key; the report shows the scores against its values.
         references: file with the references of the test set; by default fairseq-generate's T-lines are used.
+        choose: configuration key; of the arms that differ only in it, the report shows the best one.
         ignore: configuration keys in which the runs of an arm may differ.
         points: further files for the figure of file sizes, each (name, bytes, sacreBLEU) as text.
         comparisons: pairs of names of arms to compare; their p-values are corrected together.
@@ -36,6 +37,7 @@ class ReportOptions:
     horizon: float | None = None
     baseline: str | None = None
     against: str | None = None
+    choose: str | None = None
     references: str | None = None
     ignore: Sequence[str] = ()
     points: Sequence[Sequence[str]] = ()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .arms import Arm, mean
-from .cells import EMPTY, name_cell, p_cell, score_digits, sources
+from .cells import EMPTY, fixed, name_cell, p_cell, signed, sources
 from .measures import Study
 from .runs import Run
 from .tables import Cell, Table
@@ -55,13 +55,17 @@ class Score:
     """A score by which arms are compared.
 
     Attributes:
-        label: name in tables and figures.
+        label: name in tables and figures, with the unit.
+        noun: name in sentences.
+        unit: unit of its values; "" if it has none.
         digits: number of decimals in tables.
         higher: whether higher is better.
         read: function from a run to its score. It returns None if the run has no score, or another test set than the baseline.
     """
 
     label: str
+    noun: str
+    unit: str
     digits: int
     higher: bool
     read: Callable[[Run], float | None]
@@ -83,7 +87,16 @@ def scores(study: Study) -> list[Score]:
     sacreBLEU and chrF are compared only for runs that were scored against the baseline's references.
     """
     metric = study.metric
-    found = [Score(metric.label, score_digits(study), metric.higher, lambda run: study.measured[run.name].best)]
+    found = [
+        Score(
+            metric.label,
+            metric.noun,
+            metric.unit,
+            metric.digits,
+            metric.higher,
+            lambda run: study.measured[run.name].best,
+        )
+    ]
     tests = [study.tests[run.name] for run in study.baseline.counted]
     references = next((test.counts.references for test in tests if test.bleu is not None), None)
 
@@ -95,10 +108,10 @@ def scores(study: Study) -> list[Score]:
         return read
 
     if references is not None:
-        found.append(Score("test sacreBLEU", 2, True, read_test_score("bleu")))
-        found.append(Score("test chrF", 2, True, read_test_score("chrf")))
+        found.append(Score("test sacreBLEU", "test sacreBLEU", "", 2, True, read_test_score("bleu")))
+        found.append(Score("test chrF", "test chrF", "", 2, True, read_test_score("chrf")))
     if any(test.bits is not None for test in tests):
-        found.append(Score("test loss (bits)", 4, False, lambda run: study.tests[run.name].bits))
+        found.append(Score("test loss (bits)", "test loss", "bits", 4, False, lambda run: study.tests[run.name].bits))
     return found
 
 
@@ -116,22 +129,23 @@ def seed_differences(study: Study) -> Table | None:
             rows.append(row)
     if not rows:
         return None
-    head = ["arm", "seeds"]
+    head, groups = ["arm", "seeds"], ["", ""]
     for score, _ in compared:
-        head += [f"{score.label}: difference", f"{score.label}: 95 % ±", f"{score.label}: p"]
+        head += ["difference", "95 % ±", "p"]
+        groups += [score.label] * 3
     notes = [
         "Two-sided Welch's t-test over seeds. A difference is not significant if its interval contains 0. p is the probability that chance"
         " alone causes a difference at least this large. Even without any true difference, one p in twenty is below 0.05. Therefore choose"
         " the comparisons before the runs, and name them with --compare."
     ]
-    return Table("over_seeds", f"Differences from {study.baseline.name}, over seeds", head, rows, notes)
+    return Table("over_seeds", f"Differences from {study.baseline.name}, over seeds", head, rows, notes, groups)
 
 
 def difference_cells(one: Difference | None, digits: int, where: str) -> list[Cell]:
     """Return the cells of a difference, its interval and p. ``where`` is their source: the paths of the logs."""
     if one is None:
         return [EMPTY] * 3
-    cells = [Cell(f"{one.value:+.{digits}f}", one.value, source=where)]
+    cells = [Cell(signed(one.value, digits), one.value, source=where)]
     if one.interval is None or one.p is None:
         return [*cells, EMPTY, EMPTY]
-    return [*cells, Cell(f"{one.interval:.{digits}f}", one.interval, source=where), p_cell(one.p, where)]
+    return [*cells, Cell(fixed(one.interval, digits), one.interval, source=where), p_cell(one.p, where)]

@@ -1,4 +1,4 @@
-"""A table, and its conversion to Markdown, LaTeX, CSV and HTML."""
+"""A table, and its conversion to Markdown, CSV and HTML. ``latex.py`` converts it to LaTeX."""
 
 import csv
 import html
@@ -28,13 +28,41 @@ class Cell:
 
 @dataclass
 class Table:
-    """A table. Each row has a cell for each column of ``head``. ``notes`` are printed below the table."""
+    """A table. Each row has a cell for each column.
+
+    Attributes:
+        name: name of its files.
+        title: its title.
+        head: head of each column.
+        rows: its rows.
+        notes: definitions and remarks. A page prints them at its end, a file of a single table below the table.
+        groups: head of the group of each column; "" for a column without a group. Empty if no column has one.
+        fold: text of the line that unfolds the table in a page; "" for a table that is always visible.
+    """
 
     name: str
     title: str
     head: list[str]
     rows: list[list[Cell]]
     notes: list[str] = field(default_factory=list)
+    groups: list[str] = field(default_factory=list)
+    fold: str = ""
+
+    @property
+    def full_head(self) -> list[str]:
+        """Heads with their groups, such as "test chrF: p"."""
+        return [": ".join(filter(None, both)) for both in zip(self.groups or [""] * len(self.head), self.head)]
+
+    @property
+    def spans(self) -> list[tuple[str, int]]:
+        """Pairs (group, number of its columns) in the order of the columns. Each column without a group is a pair of its own."""
+        found: list[tuple[str, int]] = []
+        for group in self.groups or [""] * len(self.head):
+            if group and found and found[-1][0] == group:
+                found[-1] = group, found[-1][1] + 1
+            else:
+                found.append((group, 1))
+        return found
 
     @property
     def numeric(self) -> list[bool]:
@@ -45,32 +73,14 @@ class Table:
         ]
 
 
-def markdown(table: Table) -> str:
-    lines = [[escape_markdown(name) for name in table.head], ["---:" if number else "---" for number in table.numeric]]
-    lines += [[escape_markdown(cell.text) for cell in row] for row in table.rows]
-    notes = [f"{escape_markdown(note)}  " for note in table.notes]
-    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *notes]).rstrip()
-
-
-def latex(table: Table) -> str:
-    """Return a ``tabular`` that needs the package booktabs."""
-    columns = "".join("r" if number else "l" for number in table.numeric)
+def markdown(table: Table, with_notes: bool = True) -> str:
     lines = [
-        "% \\usepackage{booktabs}",
-        f"\\begin{{tabular}}{{{columns}}}",
-        "\\toprule",
-        _latex_row(table.head),
-        "\\midrule",
+        [escape_markdown(name) for name in table.full_head],
+        ["---:" if number else "---" for number in table.numeric],
     ]
-    lines += [_latex_row([cell.text for cell in row]) for row in table.rows]
-    lines += ["\\bottomrule", "\\end{tabular}", *(f"% {_one_line(note)}" for note in table.notes)]
-    return "\n".join(lines) + "\n"
-
-
-def _latex_row(cells):
-    row = " & ".join(map(escape_latex, cells)) + " \\\\"
-    # At the start of a row LaTeX reads "[" and "*" as arguments of the line break or rule before it.
-    return f"{{}}{row}" if row.startswith(("[", "*")) else row
+    lines += [[escape_markdown(cell.text) for cell in row] for row in table.rows]
+    notes = [f"{escape_markdown(note)}  " for note in table.notes] if with_notes else []
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *notes]).rstrip()
 
 
 def as_csv(table: Table) -> str:
@@ -81,7 +91,7 @@ def as_csv(table: Table) -> str:
     with_deviation = [any(row[column].deviation is not None for row in table.rows) for column in range(len(table.head))]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    heads = ([name, f"{name}, deviation"] if two else [name] for name, two in zip(table.head, with_deviation))
+    heads = ([name, f"{name}, deviation"] if two else [name] for name, two in zip(table.full_head, with_deviation))
     writer.writerow([_no_formula(name) for names in heads for name in names])
     for row in table.rows:
         line = []
@@ -103,20 +113,36 @@ def _no_formula(text):
 def as_html(table: Table) -> str:
     """Return an HTML table. A click on a column's head sorts the rows by ``data-value``, or by text in cells without it."""
     right = [' class="number"' if number else "" for number in table.numeric]
-    head = "".join(
-        f'<th scope="col"{side}><button type="button">{html.escape(name)}</button></th>'
-        for name, side in zip(table.head, right)
-    )
     rows = (
         (_html_cell(cell, side, column) for column, (cell, side) in enumerate(zip(row, right))) for row in table.rows
     )
     body = "\n".join(f"<tr>{''.join(row)}</tr>" for row in rows)
-    notes = "".join(f"<p>{html.escape(note)}</p>" for note in table.notes)
-    return (
-        f'<section id="{table.name}"><h3>{html.escape(table.title)}</h3>\n<div class="scroll" tabindex="0" role="region"'
-        f' aria-label="{html.escape(table.title)}">\n<table>\n<thead><tr>{head}</tr></thead>\n'
-        f'<tbody>\n{body}\n</tbody>\n</table></div>\n<div class="notes">{notes}</div></section>'
+    title = html.escape(table.title)
+    shown = (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{title}">\n<table>\n<thead>{_html_head(table)}</thead>\n'
+        f"<tbody>\n{body}\n</tbody>\n</table></div>"
     )
+    if table.fold:
+        shown = f"<details><summary>{html.escape(table.fold)}</summary>\n{shown}\n</details>"
+        return f'<section id="{table.name}">{shown}</section>'
+    how = f' <a class="how" href="#how-{table.name}">definition</a>'
+    return f'<section id="{table.name}"><h3>{title}{how}</h3>\n{shown}</section>'
+
+
+def _html_head(table):
+    """Return one or two rows. The second one has the columns of groups."""
+    above, below, column = [], [], 0
+    for group, count in table.spans:
+        for place in range(column, column + count):
+            classes = " ".join(["number"] * table.numeric[place] + ["first"] * (place == 0))
+            deep = ' rowspan="2"' if any(table.groups) and not group else ""
+            classes = f' class="{classes}"' if classes else ""
+            button = f'<button type="button">{html.escape(table.head[place])}</button>'
+            (below if group else above).append(f'<th scope="col"{deep} data-column="{place}"{classes}>{button}</th>')
+        if group:
+            above.append(f'<th scope="colgroup" class="group" colspan="{count}">{html.escape(group)}</th>')
+        column += count
+    return "".join(f"<tr>{''.join(row)}</tr>" for row in (above, below) if row)
 
 
 def _html_cell(cell, side, column):
@@ -126,20 +152,9 @@ def _html_cell(cell, side, column):
     return f"<{tag}{side}{value}{title}>{html.escape(cell.text)}</{tag.split()[0]}>"
 
 
-_LATEX = {
-    "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}",
-    "<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}",
-    "±": "$\\pm$", "×": "$\\times$", "—": "--", "−": "$-$", "–": "--",
-} | {sign: f"\\{sign}" for sign in "&%$#_{}"}  # fmt: skip
-
-
-def escape_latex(text: str) -> str:
-    return "".join(_LATEX.get(sign, sign) for sign in _one_line(text))
-
-
 def escape_markdown(text: str) -> str:
-    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", _one_line(text))
+    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", one_line(text))
 
 
-def _one_line(text):
+def one_line(text: str) -> str:
     return " ".join(str(text).split())

@@ -1,4 +1,4 @@
-"""Warnings that a report prints before its first number."""
+"""Warnings that a report prints at its end, once and by their kind."""
 
 import csv
 
@@ -12,7 +12,8 @@ from tests.support.logs import Writer, plain_run
 
 def warnings(folder, word, **options):
     """Return the warnings of a report that contain a word."""
-    return [caution for caution in cautions(measure(ReportOptions([folder], **options))) if word in caution]
+    found = cautions(measure(ReportOptions([folder], **options)))
+    return [line for _, lines in found for line in lines if word in line]
 
 
 def test_arms_without_flops_are_named_with_the_reason(tmp_path):
@@ -41,7 +42,7 @@ def test_losses_of_other_data_are_named_and_bleu_is_not(tmp_path):
         log.write_text(log.read_text().replace("'task': {", f"'task': {{'data': '{data}', "))
     (caution,) = warnings(tmp_path, "different data", metric="loss")
     assert caution.startswith(
-        "These runs were trained on different data: bin-characters (valid), bin-pieces (valid). Their losses"
+        "These runs were trained on different data: bin-characters (valid) and bin-pieces (valid). Their losses"
     )
     assert warnings(tmp_path, "different data") == []  # the metric is BLEU
     log.write_text(log.read_text().replace("bin-characters", "bin-pieces"))
@@ -55,7 +56,7 @@ def test_seeds_of_different_speed(tmp_path):
     assert warnings(tmp_path, "per update") == []
     plain_run(tmp_path / "a-2", [10], [25], seed=2).write()
     assert warnings(tmp_path, "per update") == [
-        "a: its seeds differ in speed (1 to 1.25 s per update), so its times are unreliable."
+        "The seeds of these arms differ in speed, so their times are unreliable: a (1 to 1.25 s per update)."
     ]
 
 
@@ -94,7 +95,7 @@ def test_a_target_set_by_a_very_bad_run(tmp_path):
     plain_run(tmp_path / "a-1", [10, 25.8], [4, 4]).write()
     plain_run(tmp_path / "b-1", [1, 3.4], [4, 4], layers=6).write()
     assert warnings(tmp_path, "target") == [
-        "The common target, 3.4, is the best score of the worst run, but a reaches 25.8: set a better target with --target."
+        "The common target, 3.4, is the best score of the worst run, but a reaches 25.8. Set a better target with --target."
     ]
     assert warnings(tmp_path, "target", target=3.4) == []
     (of_loss,) = warnings(tmp_path, "target", metric="loss")
@@ -128,10 +129,31 @@ def test_a_log_that_begins_in_the_middle(tmp_path):
     log.done().write()
     report(ReportOptions([tmp_path / "runs"], tmp_path / "out", baseline="b", figures=False))
     said = (tmp_path / "out" / "report.md").read_text()
-    assert "* These logs begin in the middle of training and lack the earlier training time: a-2." in said
+    assert "* **Times:** This log begins in the middle of training, without the earlier training time: a-2." in said
+    assert said.index("# How each number") > said.index("## Warnings") > said.index("## Runs")
     with open(tmp_path / "out" / "tables" / "to_best.csv", newline="") as file:
         rates = {row["arm"]: row["seconds per update"] for row in csv.DictReader(file)}
     assert float(rates["a"]) == float(rates["b"]) == 1
     with open(tmp_path / "out" / "tables" / "steps_or_speed.csv", newline="") as file:
-        ratios = {row["arm"]: row["time ×, best"] for row in csv.DictReader(file)}
+        ratios = {row["arm"]: row["to the best score: time ×"] for row in csv.DictReader(file)}
     assert ratios["a"] == "" and float(ratios["b"]) == 1
+
+
+def test_each_warning_occurs_once_and_in_its_group(tmp_path):
+    """Both runs of b were resumed, and b and c lack seed 2."""
+    for name, layers, seeds in (("a", 3, (1, 2)), ("b", 4, (1,)), ("c", 5, (1,))):
+        for seed in seeds:
+            log = plain_run(tmp_path / "runs" / f"{name}-{seed}", [10], [20], seed=seed, layers=layers)
+            if name == "b":
+                log.lines = log.lines[:-1]
+                log.start(restored=20).done()
+                log.start(restored=20).done()
+            log.write()
+    report(ReportOptions([tmp_path / "runs"], tmp_path / "out", figures=False))
+    page = (tmp_path / "out" / "index.html").read_text()
+    for title, line in (
+        ("Resumed runs", "b, seed 1 (twice)."),
+        ("Seeds", "Seed 2 is missing: b and c (2 of 3 arms)."),
+    ):
+        assert page.count(f"<dt>{title}</dt><dd><p>{line}</p></dd>") == page.count(line) == 1
+    assert '<a href="#warnings">2 warnings</a>' in page and page.index("<table>") < page.index('<h2 id="warnings">')

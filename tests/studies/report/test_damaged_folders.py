@@ -84,7 +84,7 @@ ODD = {
     ),
     "translations in a FIFO": (fifo("generate.log"), "a-1: generate.log is a FIFO"),
     "state in a FIFO": (fifo("state"), "a-1: state is a FIFO"),
-    "log in a FIFO": (fifo("train.log"), "a-1: train.log is a FIFO; this run is omitted"),
+    "log in a FIFO": (fifo("train.log"), "Runs left out:** a-1: train.log is a FIFO"),
     "counts": (write("counts.jsonl", "[1"), ""),
 }
 
@@ -104,7 +104,10 @@ def test_a_run_that_needs_its_damaged_counts(runs, tmp_path):
     (runs / "a-1" / "counts.jsonl").write_text("[1\n")
     study = report(ReportOptions([runs], tmp_path / "out", figures=False))
     assert study.tests["a-1"].bleu is None and study.tests["a-2"].bleu is not None
-    assert "\n* a-1: counts.jsonl: is not a file of translation counts" in (tmp_path / "out" / "report.md").read_text()
+    assert (
+        "Files that cannot be read:** a-1: counts.jsonl: is not a file of translation counts"
+        in (tmp_path / "out" / "report.md").read_text()
+    )
 
 
 def test_names_that_are_not_utf8_are_escaped(tmp_path):

@@ -10,6 +10,7 @@ from tests.support.logs import plain_run
 from tests.support.runs_of_a_study import ODD, write_runs
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+pytest.importorskip("selenium.webdriver.support.ui")
 _MISSING = [name for name in ("chromium", "chromedriver") if not shutil.which(name)]
 pytestmark = pytest.mark.skipif(bool(_MISSING), reason=f"{' and '.join(_MISSING)} not installed")
 _FLAGS = (
@@ -80,6 +81,45 @@ def test_a_phone_does_not_scroll_sideways(browser, address):
         "const e = document.querySelector('#aucc .scroll'); e.scrollLeft = 200; return e.scrollLeft"
     )
     assert wide == 200  # only the table scrolls
+
+
+def test_a_reader_meets_answers_a_figure_tables_and_then_warnings_and_definitions(browser, address):
+    open_page(browser, address, 1280)
+    selectors = (".answers", "figure", "#results", "#over_seeds", "#runs", "#warnings", "#definitions")
+    script = "return arguments[0].map(name => document.querySelector(name).getBoundingClientRect().top)"
+    tops = browser.execute_script(script, selectors)
+    assert tops == sorted(tops) and tops[1] < 900  # the figure is on the first screen
+
+
+def test_nothing_is_cut_off(browser, address):
+    """All text of a figure is inside it, and only tables scroll sideways, with a fixed first column and its head."""
+    for width in (1280, 390):
+        open_page(browser, address, width)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        outside = """
+            return [...document.querySelectorAll("figure svg")].flatMap(svg => {
+              const around = svg.getBoundingClientRect();
+              return [...svg.querySelectorAll("text")].filter(text => {
+                const own = text.getBoundingClientRect();
+                return own.left < around.left - 1 || own.right > around.right + 1 || own.bottom > around.bottom + 1;
+              }).map(text => text.textContent);
+            })"""
+        assert browser.execute_script(outside) == []
+    fixed = """
+        const box = document.querySelector("#runs .scroll"), place = e => e.getBoundingClientRect().left;
+        box.scrollLeft = 150;
+        return [box, ...box.querySelectorAll("th.first, tbody th")].map(place)"""
+    left, *cells = browser.execute_script(fixed)
+    assert len(cells) > 12 and set(cells) == {left}
+
+
+def test_a_table_that_goes_on_fades_at_its_end(browser, address):
+    open_page(browser, address, 390)
+    fades = "const box = document.querySelector('#runs .scroll'); return getComputedStyle(box).maskImage !== 'none'"
+    wait = webdriver.support.ui.WebDriverWait(browser, 20)
+    wait.until(lambda browser: browser.execute_script(fades))
+    browser.execute_script("const box = document.querySelector('#runs .scroll'); box.scrollLeft = box.scrollWidth")
+    wait.until(lambda browser: not browser.execute_script(fades))
 
 
 def column(browser, table, place):

@@ -8,7 +8,8 @@ import re
 import pytest
 
 from fairseq_reservoir.studies.report.cells import EMPTY, NEVER
-from fairseq_reservoir.studies.report.tables import Cell, Table, as_csv, as_html, escape_latex, latex, markdown
+from fairseq_reservoir.studies.report.latex import escape_latex, latex
+from fairseq_reservoir.studies.report.tables import Cell, Table, as_csv, as_html, markdown
 
 ODD = ["a&b_50%$#{x}~^", '<script>alert("1")</script>', "back\\slash|pipe`tick*", 'comma, "quote"', "new\nline", "Ü 名"]
 
@@ -65,7 +66,7 @@ def test_a_column_of_placeholders_is_numeric():
     assert markdown(table).splitlines()[1] == "| --- | ---: | ---: | ---: | --- |"
     assert "\\begin{tabular}{lrrrl}" in latex(table)
     head, body = as_html(table).split("<tbody>")
-    assert head.count('<th scope="col" class="number">') == 3 and body.count('<td class="number">') == 6
+    assert head.count(' class="number">') == 3 and body.count('<td class="number">') == 6
     assert as_csv(table).splitlines()[1:] == ["a,,never,?,", "b,,never,?,"]
 
 
@@ -80,5 +81,20 @@ def test_no_name_is_a_formula_of_a_spreadsheet():
 def test_no_row_of_latex_is_an_option_of_the_line_above():
     rows = [[Cell("[2pt] a"), Cell("1")], [Cell("*"), Cell("[2]")], [Cell("a [2]"), Cell("*")]]
     body = latex(Table("t", "t", ["[arm]", "score"], rows)).splitlines()
-    assert body[3:5] == ["{}[arm] & score \\\\", "\\midrule"]
-    assert body[5:8] == ["{}[2pt] a & 1 \\\\", "{}* & [2] \\\\", "a [2] & * \\\\"]
+    assert body[5:7] == ["{}[arm] & score \\\\", "\\midrule"]
+    assert body[7:10] == ["{}[2pt] a & 1 \\\\", "{}* & [2] \\\\", "a [2] & * \\\\"]
+
+
+def test_groups_of_columns():
+    """Files name each column in full. The page has a row of groups above the columns."""
+    rows = [[Cell("a"), Cell("1", 1), Cell("2", 2), Cell("3", 3)]]
+    table = Table("t", "t", ["arm", "difference", "p", "seeds"], rows, groups=["", "BLEU", "BLEU", ""])
+    assert as_csv(table).splitlines()[0] == "arm,BLEU: difference,BLEU: p,seeds"
+    assert markdown(table).splitlines()[0] == "| arm | BLEU: difference | BLEU: p | seeds |"
+    above, below = re.findall(r"<tr>(.*?)</tr>", as_html(table).split("</thead>")[0])
+    assert re.findall(r'rowspan="2" data-column="(\d)"', above) == ["0", "3"]
+    assert 'class="group" colspan="2">BLEU</th>' in above
+    assert re.findall(r'data-column="(\d)"[^>]*><button type="button">([^<]*)', below) == [
+        ("1", "difference"),
+        ("2", "p"),
+    ]

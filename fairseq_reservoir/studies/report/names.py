@@ -1,0 +1,27 @@
+"""Names of runs and arms without the value of a flag: LTLTL-lr4e-3 becomes LTLTL for --lr 0.004."""
+
+import re
+
+# A word of a name, with its separator: letters that may abbreviate the flag, and a number.
+_NUMBER = r"[-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?"
+_WORD = re.compile(rf"(?:^|[-_,/ ])(?P<flag>[A-Za-z_]*?)[-_=]?(?P<number>{_NUMBER})(?=$|[-_,/ ])")
+
+
+def without_value(name: str, key: str, value: object) -> str:
+    """Remove the value of a flag, with the abbreviated flag before it, from a name. If the name lacks the value, return it unchanged.
+
+    Args:
+        name: name of a run without its seed, such as ``LTLTL-lr4e-3``.
+        key: configuration key of the flag, such as ``optimization.lr``. Its last part must contain the letters before the number.
+        value: the run's value of the flag, a number or a text.
+    """
+    leaf = key.rpartition(".")[2]
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        short = re.sub(rf"(^|[-_,/ =]){re.escape(str(value))}(?=$|[-_,/ ])", "", name, count=1)
+        return short.strip("-_,/ ") or name
+    at = 0
+    while word := _WORD.search(name, at):
+        if float(word["number"]) == value and word["flag"].lower() in leaf:
+            return (name[: word.start()] + name[word.end() :]).strip("-_,/ ") or name
+        at = word.start() + 1  # words may overlap: LTL-0.3 is the flag LTL with 0.3, or 0.3 alone
+    return name
