@@ -4,6 +4,8 @@ import contextlib
 
 import pytest
 import torch
+from fairseq.dataclass.configs import EMAConfig
+from fairseq.models.ema.ema import EMA as Average
 
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.fairseq_repairs import moving_average
@@ -78,6 +80,16 @@ def test_a_tied_tensor_is_averaged_once(toy_data, tmp_path, fp32):
     for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight"):
         average = load(tmp_path)["extra_state"]["ema"][name]
         torch.testing.assert_close(average, 0.75 * begin[name] + 0.25 * end[name])
+
+
+def test_an_untrained_tensor_that_changes_is_averaged():
+    """Such as a running mean. By hand: 0.75 * 0 + 0.25 * 8. The trained bias is averaged by fairseq."""
+    model = torch.nn.Linear(2, 1)
+    model.weight.requires_grad_(False).zero_()
+    average = Average(model, EMAConfig(store_ema=True, ema_decay=0.75))
+    model.weight.fill_(8)
+    average.step(model)
+    assert average.model.weight.tolist() == [[2, 2]] and average.model.bias.equal(model.bias)
 
 
 @pytest.mark.parametrize("every, stop, end", [
