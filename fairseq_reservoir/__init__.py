@@ -33,12 +33,12 @@ def register() -> None:
 
 @contextmanager
 def _logging_unchanged():
-    """Keep fairseq from configuring logging when it is imported.
+    """Keep fairseq's import from configuring logging.
 
-    fairseq's module text_to_speech configures the root logger, and logs the advice to install tensorboardX.
+    fairseq's module text_to_speech configures the root logger and recommends tensorboardX in a log line.
     """
     root, advice = logging.getLogger(), logging.getLogger("fairseq.tasks.text_to_speech")
-    # logging.basicConfig does nothing if the root logger has a handler. Python prints warnings by lastResort if there is no handler.
+    # logging.basicConfig does nothing if the root logger has a handler. lastResort is the handler that Python uses without any.
     handler = None if root.handlers else logging.lastResort
     if handler:
         root.addHandler(handler)

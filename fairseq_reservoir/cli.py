@@ -27,13 +27,15 @@ from .commands.lazy_configurations import lazy_configurations
 from .commands.plan import plan  # noqa: F401
 from .commands.postponed_imports import postponed
 from .commands.standard_output import writing
-from .errors import InputError, check_arguments, in_one_line
+from .errors import InputError, check_arguments, in_one_line, printable
 from .fairseq_repairs.version import __version__, is_plugin
 
 # These commands build no model and can start without torch and fairseq.
 _LIGHT = ("report", "sweep", "doctor")
-_VERBOSE = "also print fairseq's log and the warnings of its libraries to standard error; `export` then prints more about the file"
-_ABOUT = "Show the trained and the frozen parts of a fairseq model, export and measure checkpoints, run many trainings and compare them."
+_VERBOSE = (
+    "also print fairseq's log and the libraries' warnings to standard error. `export` then prints more about the file"
+)
+_ABOUT = "Show which parts of a fairseq model are trained and which are frozen. Export and measure checkpoints. Run and compare trainings."
 
 
 def main(arguments=None) -> None:
@@ -73,8 +75,7 @@ def main(arguments=None) -> None:
             result = known.run(known, fairseq_flags)
         if result is not None:
             with writing():
-                # A path may contain bytes that are not UTF-8.
-                print(str(result).encode(errors="backslashreplace").decode(), flush=True)
+                print(printable(result), flush=True)
     except InputError as error:
         sys.exit(f"fairseq-reservoir: error: {error}")
     except KeyboardInterrupt:
@@ -149,7 +150,7 @@ def _quiet():
 
 @contextlib.contextmanager
 def _logging_everything():
-    """Write all log lines of fairseq to standard error. Warnings are printed as Python prints them."""
+    """Write all log lines of fairseq to standard error. Python's warnings are printed as usual."""
     root, handler = logging.getLogger(), logging.StreamHandler()
     level = root.level
     handler.setFormatter(logging.Formatter("%(levelname)s | %(name)s | %(message)s"))

@@ -1,6 +1,8 @@
-"""``InputError``, the exception for a user's mistake, and checks of command-line arguments."""
+"""``InputError``, the exception for a user's mistake, and checks of command-line arguments and packages."""
 
 import re
+from importlib import import_module
+from typing import Any
 
 _LONGEST_WORD, _LONGEST_LINE = 300, 2000
 _DIGITS = 15
@@ -9,9 +11,9 @@ _DIGITS = 15
 class InputError(ValueError):
     """Error in a flag or file of the user.
 
-    The message is one line: the flag or file, the given value and the allowed values. Control characters in a value are escaped,
-    and a very long value is shortened. Python code can catch the error as a ``ValueError``. fairseq's commands print only the
-    message, without a traceback (see ``fairseq_repairs.error_report``).
+    The message is one line: the flag or file, its value and the allowed values. Control characters are escaped, and very long
+    values are shortened. Python code can catch the error as a ``ValueError``. fairseq's commands print only the message, without
+    a traceback (see ``fairseq_repairs.error_report``).
     """
 
     def __init__(self, message: object) -> None:
@@ -26,7 +28,7 @@ def in_one_line(text: str) -> str:
 
 
 def printable(text: object) -> str:
-    """Escape surrogates in ``text``. Python decodes bytes of a file name that are not UTF-8 to surrogates."""
+    """Escape surrogates in ``text``. Python uses them for the bytes of a file name that are not UTF-8."""
     return str(text).encode(errors="backslashreplace").decode()
 
 
@@ -53,3 +55,19 @@ def flag_of(name: str) -> str:
 def whole_number(text: str) -> int | None:
     """Parse a whole number of at most 15 ASCII digits; None for other text. Unlike ``int``, it never raises."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else None
+
+
+def optional_package(name: str, needed_by: str) -> Any:
+    """Import a package that may be missing.
+
+    Args:
+        name: name of the package, in Python and for pip.
+        needed_by: beginning of the error message, such as "--compact needs".
+
+    Raises:
+        InputError: the package is not installed.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise InputError(f"{needed_by} the package {name}, which is not installed: pip install {name}") from error

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from .errors import InputError
 
+_REFUSAL = "OUT {path}: cannot be written ({why})"
+
 
 def check_file(what: str, path: str | Path, or_pipe: bool = False) -> None:
     """Refuse a path that is not a readable file.
@@ -23,7 +25,7 @@ def check_file(what: str, path: str | Path, or_pipe: bool = False) -> None:
         or_pipe: whether a pipe or device is also allowed. It is not opened, because that could block.
 
     Raises:
-        InputError: one line with ``what``, the path and the reason.
+        InputError: the path is missing, unreadable or a folder.
     """
     name = f"{what} {path}" if str(path) else f"{what} {str(path)!r}"
     try:
@@ -33,23 +35,18 @@ def check_file(what: str, path: str | Path, or_pipe: bool = False) -> None:
     except (FileNotFoundError, ValueError):  # ValueError: the name contains a null character
         raise InputError(f"{name}: no such file") from None
     except OSError as error:
-        raise InputError(f"{name}: {cannot_be_read(error)}") from error
+        raise InputError(f"{name}: cannot be read ({error.strerror})") from error
     if stat.S_ISDIR(mode):
         raise InputError(f"{name}: is a folder; name a file in it")
     if not (stat.S_ISREG(mode) or or_pipe):
         raise InputError(f"{name}: not an ordinary file")
 
 
-def cannot_be_read(error: OSError) -> str:
-    """Reason for an error message about an unreadable file."""
-    return f"cannot be read ({error.strerror})"
-
-
 def check_name(what: str, path: str | Path) -> None:
-    """Refuse a path that is too long for the file system, or too long after ``temporary_name`` has added a suffix.
+    """Refuse a path that is too long for the file system, with or without the suffix of ``temporary_name``.
 
     Raises:
-        InputError: one line with ``what``, the path and the reason.
+        InputError: the path is too long.
     """
     try:
         os.lstat(temporary_name(path))
@@ -90,7 +87,7 @@ def check_out(path: str, force: bool, suffix: str, *inputs: str) -> None:
 
 
 @contextmanager
-def replacing(path: str | Path, refusal: str = "OUT {path}: cannot be written ({why})"):
+def replacing(path: str | Path, refusal: str = _REFUSAL):
     """Context manager that replaces ``path`` atomically. It yields a temporary name to write to.
 
     On exit the file is synchronised to disk and renamed. If the body raises, ``path`` is unchanged and the temporary file is
@@ -103,27 +100,12 @@ def replacing(path: str | Path, refusal: str = "OUT {path}: cannot be written ({
     Raises:
         InputError: the disk is full, or the system refuses to write the file.
     """
-    temporary = temporary_name(path)
-    try:
-        claim(temporary)
-        mode = temporary.stat().st_mode
+    with replacing_together([path], refusal) as (temporary,):
         yield temporary
-        with suppress(OSError):  # some file systems refuse to change modes
-            os.chmod(temporary, mode)  # safetensors creates files that only their owner can read
-        sync(temporary)
-        os.replace(temporary, path)
-        with suppress(OSError):  # some folders cannot be opened or synchronised; the file is renamed already
-            sync(Path(path).parent)
-    except Exception as error:
-        _refuse(error, refusal, path)
-        raise
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
-def replacing_together(paths: Sequence[str | Path], refusal: str = "OUT {path}: cannot be written ({why})"):
+def replacing_together(paths: Sequence[str | Path], refusal: str = _REFUSAL):
     """Context manager that replaces several files together. It yields a temporary name for each of ``paths``.
 
     A reader never finds an old file together with a new one. All old files except the first are renamed to
@@ -131,16 +113,23 @@ def replacing_together(paths: Sequence[str | Path], refusal: str = "OUT {path}: 
     all new files, or some paths without a file. Nothing is deleted before all new files have their paths. If the body raises, all
     files are unchanged.
 
+    Args:
+        paths: the files to write.
+        refusal: message of the error, with the fields ``path`` and ``why``.
+
     Raises:
-        InputError: the disk is full, or the system refuses to write a file. ``refusal`` is the message.
+        InputError: the disk is full, or the system refuses to write a file.
     """
     temporaries, moved = [temporary_name(path) for path in paths], {}
     path: str | Path = paths[0]
     try:
         for path, temporary in zip(paths, temporaries):
             claim(temporary)
+        modes = [temporary.stat().st_mode for temporary in temporaries]
         yield temporaries
-        for path, temporary in zip(paths, temporaries):
+        for path, temporary, mode in zip(paths, temporaries, modes):
+            with suppress(OSError):  # some file systems refuse to change modes
+                os.chmod(temporary, mode)  # safetensors creates files that only their owner can read
             sync(temporary)
         try:
             for path in paths[1:]:
@@ -175,7 +164,7 @@ def _sync_folders(paths) -> None:
 
 
 @contextmanager
-def replacing_folder(folder: str, refusal: str = "OUT {path}: cannot be written ({why})"):
+def replacing_folder(folder: str, refusal: str = _REFUSAL):
     """Context manager that replaces a folder. It yields a name, under which the body must create the new folder.
 
     On exit the new folder is renamed to ``folder``. If the body raises, the new folder is deleted.
@@ -204,12 +193,12 @@ def replacing_folder(folder: str, refusal: str = "OUT {path}: cannot be written 
 
 
 def temporary_name(path) -> Path:
-    """Name of the file to write before it is renamed to ``path``. The name contains the process id, so no two processes use it."""
+    """Name under which a file is written before it is renamed to ``path``. It contains the process id, so no two processes share it."""
     return Path(f"{path}.{os.getpid()}.tmp")
 
 
 def claim(temporary) -> None:
-    """Create an empty file at a temporary name. A file or link with this name is removed first; a link's target is unchanged."""
+    """Create an empty file at a temporary name, after removing a file or link with this name. A link's target is unchanged."""
     Path(temporary).unlink(missing_ok=True)
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
 
@@ -277,7 +266,7 @@ def read_text(path, most: int) -> str:
 
 
 def regular(path) -> os.stat_result | None:
-    """Status of a regular file, or of a link's target if it is a regular file; None for anything else."""
+    """Status of a regular file. Links are followed. None for anything else."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -292,8 +281,8 @@ def fault_of_own_file(path, in_place: bool = True) -> str:
 
     Args:
         path: the path.
-        in_place: whether the existing file will be opened for writing. If not, a new file will replace it, and hard links are
-            allowed, because the old file stays unchanged under its other name.
+        in_place: whether the existing file will be opened for writing. If a new file will replace it instead, hard links are
+            allowed, because the old file keeps its content under its other name.
 
     Raises:
         OSError: the file's status cannot be read.
@@ -306,14 +295,14 @@ def fault_of_own_file(path, in_place: bool = True) -> str:
 
 
 def open_own_file(path, flags: int) -> int:
-    """Open or create a regular file with only one name, and return its descriptor. Never follows a link or waits for a FIFO.
+    """Open or create a regular file without hard links, and return its descriptor. Never follows a link or waits for a FIFO.
 
     Args:
         path: the file.
         flags: flags of ``os.open``, such as ``os.O_WRONLY | os.O_APPEND``.
 
     Raises:
-        OSError: the path is not a regular file, the file has a second name (a hard link), or it cannot be opened.
+        OSError: the path is not a regular file, the file has a hard link, or it cannot be opened.
     """
     if fault := fault_of_own_file(path):
         raise OSError(errno.EINVAL, fault)

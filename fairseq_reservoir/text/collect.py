@@ -1,7 +1,7 @@
 """Collect the text parts of an export (dictionaries and subword model) from flags, and check them on sentences of the data."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,11 @@ class TextFlags:
     @property
     def given(self) -> bool:
         """Whether any of the flags is set, so that the export has text parts."""
-        return any(getattr(self, field.name) for field in fields(self))
+        return any(vars(self).values())
 
     @property
     def pieces_flag(self) -> str:
-        """For messages: the flag and the file of the SentencePiece model or the BPE codes; ``--with-text`` without either."""
+        """Flag and file of the subword model, for messages; ``--with-text`` if there is none."""
         if self.sentencepiece_model:
             return f"--sentencepiece-model {self.sentencepiece_model}"
         return f"--bpe-codes {self.bpe_codes}" if self.bpe_codes else "--with-text"
@@ -46,13 +46,13 @@ def check_flags(flags: TextFlags) -> bytes:
     """Refuse contradictory flags and missing files, before a checkpoint is read.
 
     Returns:
-        The contents of the file with the SentencePiece model or the BPE codes; b"" without either.
+        The contents of the SentencePiece model or BPE codes; b"" if neither is given.
 
     Raises:
         InputError: flags contradict each other, or a file is missing or too large.
     """
     if flags.sentencepiece_model and flags.bpe_codes:
-        raise InputError("--sentencepiece-model --bpe-codes: give only the flag of the model that prepared the data")
+        raise InputError("--sentencepiece-model --bpe-codes: give only the one that prepared the data")
     if flags.tokenizer and flags.tokenizer not in TOKENIZERS:
         raise InputError(f"--tokenizer {flags.tokenizer}: choose from {', '.join(TOKENIZERS)}")
     if flags.moses_no_dash_splits and not flags.tokenizer:
@@ -102,23 +102,23 @@ def _symbols(dictionary: Dictionary, flags: TextFlags) -> tuple[str, ...]:
     if invalid := find_invalid_symbol(dictionary.symbols):
         symbol, reason = invalid
         raise InputError(
-            f"{flags.pieces_flag}: a dictionary has {symbol!r}{reason}; remove the flags for the preparation of text"
+            f"{flags.pieces_flag}: a dictionary has {symbol!r}{reason}; remove --with-text and the flags of the subword model"
         )
     return tuple(dictionary.symbols[len(special) :])
 
 
 def _check_pieces(flags: TextFlags, text: TextParts, task: Any) -> None:
-    """Refuse text parts that were not used for the data.
+    """Refuse a subword model that did not prepare the data.
 
-    Sentences of the data are joined into text and split again. With the right subword model, nearly all stay the same. Without a
-    subword model, neither the dictionary nor the data may have subword pieces.
+    Sentences of the data are joined into text and split again. The right subword model restores nearly all of them. If no subword
+    model is given, the dictionary and the data must not have subword pieces.
     """
     if text.kind == "words":
         for share, mark, flag in ((0.1, "\u2581", "--sentencepiece-model"), (0.05, "@@", "--bpe-codes")):
             found = [symbol for symbol in text.source if mark in (symbol[:1], symbol[-2:])]
             if len(found) > share * len(text.source):
                 raise InputError(
-                    f"--with-text: the dictionary has pieces such as {found[-1]}; name the file that splits words with {flag}"
+                    f"--with-text: the dictionary has pieces such as {found[-1]}; give {flag} FILE, with the file that split the words"
                 )
         _check_no_pieces(task)
         return
@@ -129,8 +129,8 @@ def _check_pieces(flags: TextFlags, text: TextParts, task: Any) -> None:
         right += pieces.cut_tokens(pieces.join_tokens(sentence)) == sentence
     if checked and 2 * right < checked:
         raise InputError(
-            f"{flags.pieces_flag}: splits only {right} of {checked} sentences of {task.cfg.data} ({split}) as they are split there;"
-            " name the file that was used for this data"
+            f"{flags.pieces_flag}: splits only {right} of {checked} sentences of {task.cfg.data} ({split}) as the data are split;"
+            " give the file that prepared these data"
         )
     if not checked and not symbols & set(pieces.cut_tokens(pieces.join_tokens(text.source[: 10 * _CHECKED_SENTENCES]))):
         raise InputError(f"{flags.pieces_flag}: none of its pieces is in the dictionary of {task.cfg.data}")
@@ -144,8 +144,8 @@ def _check_no_pieces(task: Any) -> None:
         found += [symbol for symbol in sentence[:-1] if symbol.endswith("@@")][:1]
     if len(found) > max(1, 0.02 * checked):
         raise InputError(
-            f"--with-text: {len(found)} of {checked} sentences of {task.cfg.data} have pieces such as {found[-1]}; name the file that"
-            " splits words with --bpe-codes"
+            f"--with-text: {len(found)} of {checked} sentences of {task.cfg.data} have pieces such as {found[-1]}; give --bpe-codes"
+            " FILE, with the file that split the words"
         )
 
 

@@ -1,13 +1,12 @@
 """Text parts of an export: dictionaries and the SentencePiece model or BPE codes, packed into one byte string.
 
 The parts are concatenated: source dictionary, target dictionary (unless it equals the source dictionary), SentencePiece model or
-BPE codes. They are compressed together by LZMA2, because a dictionary and its subword model have much text in common. The
-compressor's settings are constants of this module and not read from the file. A file therefore cannot increase the memory that
-decompression needs. At most ``MOST_BYTES`` are decompressed.
+BPE codes. LZMA2 compresses them together, because a dictionary and its subword model have much text in common. The compressor's
+settings are constants of this module, and at most ``MOST_BYTES`` are decompressed. A forged file can therefore not demand more memory.
 
 The entry ``text`` in an export's description has the keys ``languages``, ``pieces`` (one of ``KINDS``), ``tokenizer``,
 ``dash_splits``, ``lowercase``, ``parts`` (the size of each part in bytes) and ``sha256`` (of all parts together). A dictionary has
-one symbol per line. It omits fairseq's four special symbols, and the counts, because they are not needed after training.
+one symbol per line, without fairseq's four special symbols and without counts, which are not needed after training.
 """
 
 import hashlib
@@ -36,7 +35,7 @@ class TextParts:
     Attributes:
         languages: source and target language, such as en, de.
         source, target: symbols of the dictionaries after fairseq's four special symbols.
-        kind: one of ``KINDS``: how words are split into pieces. ``words`` means that they are not split.
+        kind: the subword model, one of ``KINDS``. ``words`` means that words are not split.
         model: the SentencePiece model or the BPE codes; empty for ``words``.
         tokenizer: ``moses``, or empty.
         dash_splits: whether the tokenizer splits words at dashes.
@@ -57,7 +56,7 @@ class TextParts:
 
 
 def pack(text: TextParts) -> tuple[dict[str, Any], bytes]:
-    """Pack text parts. Return their description and the compressed bytes.
+    """Return the description of text parts, and their compressed bytes.
 
     Raises:
         InputError: the parts are too large, or a language has an invalid name.
@@ -105,7 +104,7 @@ def unpack(path: str | Path, described: Any, packed: bytes | memoryview) -> Text
         _refuse(path, f"{sum(sizes.values()):,} bytes; at most {MOST_BYTES:,} are read")
     row = _decompressed(path, packed, sum(sizes.values()))
     if hashlib.sha256(row).hexdigest() != described["sha256"]:
-        _refuse(path, "their SHA-256 differs from that of the description")
+        _refuse(path, "their SHA-256 differs from the one in the description")
     contents, start = {}, 0
     for name in (*_SIDES, _PIECES):
         contents[name] = row[start : start + sizes.get(name, 0)]
@@ -161,7 +160,7 @@ def _decompressed(path: str | Path, packed: bytes | memoryview, size: int) -> by
 
 
 def _symbols(path: str | Path, side: str, lines: bytes) -> tuple[str, ...]:
-    """Read the symbols of a dictionary and check them by ``find_invalid_symbol``."""
+    """Read and check the symbols of a dictionary."""
     if lines.count(b"\n") > MOST_SYMBOLS:
         _refuse(path, f"more than {MOST_SYMBOLS:,} symbols in the {side} dictionary")
     try:
@@ -197,7 +196,7 @@ def _lzma(what: str) -> Any:
     """Import Python's module lzma. The module is missing if Python was built without the C library liblzma.
 
     Args:
-        what: subject and verb of the error message, such as "--with-text needs".
+        what: beginning of the error message, such as "--with-text needs".
     """
     try:
         import lzma

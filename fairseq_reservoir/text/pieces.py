@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, optional_package
 from .byte_pairs import BytePairs
 from .parts import TextParts
 
@@ -11,11 +11,11 @@ _WORD_BEGINS, _WORD_CONTINUES = "\u2581", "@@"
 
 
 class Pieces:
-    """Converter that splits text into symbols of a dictionary, as for training, and joins the symbols of a translation into text.
+    """Converter from text to dictionary symbols, as in the training data, and from translated symbols to text.
 
     Args:
-        text: the text parts.
-        name: name of the file that contains them, for error messages.
+        text: the tokenizer, subword model and dictionaries, as an export stores them.
+        name: name of the export, for error messages.
 
     Raises:
         InputError: a package is not installed, or the SentencePiece model or BPE codes are invalid.
@@ -32,9 +32,9 @@ class Pieces:
             self._cut_words = str.split
 
     def cut(self, line: str) -> list[str]:
-        """Split a line of text into symbols. A blank line has no symbols. The dictionary may lack some of the symbols.
+        """Split a line of text into symbols. Some of them may be missing in the dictionary.
 
-        White space at both ends is removed first, as in ``fairseq-interactive``.
+        White space at both ends is removed first, as in ``fairseq-interactive``. A blank line has no symbols.
         """
         line = line.strip()
         if self._lowercase:
@@ -42,10 +42,7 @@ class Pieces:
         return self.cut_tokens(self._tokenize(line) if self._tokenize else line)
 
     def cut_tokens(self, line: str) -> list[str]:
-        """Split a tokenized line into symbols.
-
-        A symbol has no white space. A piece with white space is therefore split there, as in fairseq's ``tokenize_line``.
-        """
+        """Split a tokenized line into symbols. Pieces are also split at white space, as in fairseq's ``tokenize_line``."""
         return " ".join(self._cut_words(line)).split()
 
     def join(self, symbols: Sequence[str]) -> str:
@@ -71,12 +68,9 @@ def _tokenizer(text: TextParts, name: str) -> tuple[Any, Any]:
     """Moses' tokenizer and detokenizer with the settings of fairseq's ``--tokenizer moses``, or (None, None)."""
     if not text.tokenizer:
         return None, None
-    try:
-        from sacremoses import MosesDetokenizer, MosesTokenizer
-    except ImportError as error:
-        raise InputError(f"{name}: its text parts need the package sacremoses: pip install sacremoses") from error
+    sacremoses = optional_package("sacremoses", f"{name}: its text parts need")
     source, target = text.languages
-    tokenize, detokenize = MosesTokenizer(source).tokenize, MosesDetokenizer(target).detokenize
+    tokenize, detokenize = sacremoses.MosesTokenizer(source).tokenize, sacremoses.MosesDetokenizer(target).detokenize
     return (
         lambda line: tokenize(line, aggressive_dash_splits=text.dash_splits, return_str=True, escape=True),
         lambda line: detokenize(line.split()),
@@ -84,11 +78,7 @@ def _tokenizer(text: TextParts, name: str) -> tuple[Any, Any]:
 
 
 def _sentencepiece(model: bytes, name: str) -> Callable[[str], list[str]]:
-    try:
-        import sentencepiece
-    except ImportError as error:
-        raise InputError(f"{name}: its text parts need the package sentencepiece: pip install sentencepiece") from error
-    processor = sentencepiece.SentencePieceProcessor()
+    processor = optional_package("sentencepiece", f"{name}: its text parts need").SentencePieceProcessor()
     try:
         processor.LoadFromSerializedProto(model)
         size: int = processor.GetPieceSize()

@@ -73,7 +73,7 @@ def test_files_that_are_not_there_or_none(refused, tmp_path, monkeypatch):
 def test_pieces_that_nobody_named(refused):
     found = refused(with_text=True)
     assert re.fullmatch(
-        "--with-text: the dictionary has pieces such as \u2581.*; name the file that splits words with --sentencepiece-model",
+        "--with-text: the dictionary has pieces such as \u2581.*; give --sentencepiece-model FILE, with the file that split the words",
         found,
     )
 
@@ -95,7 +95,7 @@ def test_few_pieces_among_many_words_are_seen_in_sentences(monkeypatch, of_ten, 
         collect._check_pieces(TextFlags(with_text=True), text, task)
     assert str(refusal.value) == (
         f"--with-text: {of_ten} of 10 sentences of bin have pieces such as tre@@; "
-        "name the file that splits words with --bpe-codes"
+        "give --bpe-codes FILE, with the file that split the words"
     )
 
 
@@ -104,7 +104,7 @@ def test_pieces_of_the_same_corpus_but_another_size(refused, of_numbers, tmp_pat
     learn_pieces(of_numbers.raw, tmp_path / "other.model", size)
     found = refused(sentencepiece_model=str(tmp_path / "other.model"))
     assert re.search(
-        r"other.model: splits only \d+ of 40 sentences of .* \(valid\) as they are split there; name the file", found
+        r"other.model: splits only \d+ of 40 sentences of .* \(valid\) as the data are split; give the file", found
     )
 
 
@@ -167,5 +167,5 @@ def test_words_that_a_line_cannot_hold(word, why):
         collect._symbols(dictionary, TextFlags(with_text=True))
     assert (
         str(refusal.value)
-        == f"--with-text: a dictionary has {word!r}{why}; remove the flags for the preparation of text"
+        == f"--with-text: a dictionary has {word!r}{why}; remove --with-text and the flags of the subword model"
     )
