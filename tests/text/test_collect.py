@@ -50,7 +50,7 @@ def test_an_export_without_text_is_as_before(of_numbers, tmp_path):
 def test_flags_that_contradict_each_other(refused, of_numbers):
     pieces = str(of_numbers.pieces)
     assert refused(sentencepiece_model=pieces, bpe_codes=pieces).startswith(
-        "--sentencepiece-model --bpe-codes: give only the flag"
+        "--sentencepiece-model --bpe-codes: give only the one"
     )
     assert refused(with_text=True, tokenizer="penn") == "--tokenizer penn: choose from moses"
     assert refused(with_text=True, moses_no_dash_splits=True).startswith(
