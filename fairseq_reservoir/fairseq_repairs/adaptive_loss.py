@@ -1,4 +1,4 @@
-"""A repair of ``--criterion adaptive_loss``."""
+"""Repair of ``--criterion adaptive_loss``."""
 
 import torch.nn.functional as F
 from fairseq import utils
@@ -12,8 +12,8 @@ def count_the_second_word_of_every_band():
     """Let ``--criterion adaptive_loss`` count the loss of every token, as ``fairseq-eval-lm`` does.
 
     The adaptive softmax splits the dictionary into frequent tokens and bands of rare tokens, and numbers the tokens of each band from 0.
-    fairseq's criterion ignores number 1 in every band, because padding is token 1 of the dictionary. The second token of a band then only
-    has the loss of its band, so the model does not learn to tell it from the other tokens of the band.
+    fairseq's criterion ignores number 1 in every band, because padding is token 1 of the dictionary. The model then learns the band of
+    the second token in a band, but not to distinguish it from other tokens of the band.
     """
     wrap(AdaptiveLoss, "forward", forward)
 
@@ -31,13 +31,5 @@ def forward(original, criterion, model, sample, reduce=True):
             loss = loss + F.cross_entropy(of_band, in_band, reduction="sum")
     ntokens = utils.strip_pad(targets, criterion.padding_idx).numel()
     sample_size = sample["target"].size(0) if criterion.sentence_avg else ntokens
-    return (
-        loss,
-        sample_size,
-        {
-            "loss": loss.data,
-            "ntokens": ntokens,
-            "nsentences": targets.size(0),
-            "sample_size": sample_size,
-        },
-    )
+    log = {"loss": loss.data, "ntokens": ntokens, "nsentences": targets.size(0), "sample_size": sample_size}
+    return loss, sample_size, log

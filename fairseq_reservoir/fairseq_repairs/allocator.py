@@ -1,4 +1,4 @@
-"""Repair of glibc's allocator: reuse the memory of one training step in the next."""
+"""Repair of glibc's allocator: reuse memory from one training step to the next."""
 
 import ctypes
 import os
@@ -6,16 +6,16 @@ import os
 from ..errors import InputError, whole_number
 from .repair import repair
 
-# Environment variable: limit in MiB on the freed memory that a process keeps. Gaps between used memory do not count.
+# Environment variable: maximum free memory at the end of the heap, in MiB. Gaps between used memory do not count.
 KEPT_MIB = "FAIRSEQ_RESERVOIR_KEPT_MIB"
 MOST_MIB = 2047  # largest number of bytes in mallopt's int
-# Variables with which a user sets or replaces the allocator.
+# Environment variables of glibc's allocator.
 _SETTINGS = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # in malloc.h
 
 
 def users_own() -> str | None:
-    """The environment variable by which the user has configured or replaced the allocator, or None."""
+    """Name of the environment variable by which the user configures or replaces the allocator, or None."""
     if "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", ""):
         return "GLIBC_TUNABLES"
     if "malloc" in os.environ.get("LD_PRELOAD", ""):
@@ -31,7 +31,7 @@ def is_glibc() -> bool:
 
 
 def most_kept() -> int | None:
-    """Limit in MiB on the freed memory that is kept, or None for no limit.
+    """Maximum free memory that is kept, in MiB, or None for no limit.
 
     Raises:
         InputError: ``FAIRSEQ_RESERVOIR_KEPT_MIB`` is not a whole number from 1 to 2047.
@@ -42,7 +42,7 @@ def most_kept() -> int | None:
     number = whole_number(text)
     if not number or number > MOST_MIB:
         raise InputError(
-            f"{KEPT_MIB} {text}: must be a whole number from 1 to {MOST_MIB}; to keep none, set FAIRSEQ_RESERVOIR_WITHOUT=kept-memory"
+            f"{KEPT_MIB} {text}: must be a whole number from 1 to {MOST_MIB}; to keep no memory, set FAIRSEQ_RESERVOIR_WITHOUT=kept-memory"
         )
     return number
 
@@ -51,10 +51,9 @@ def most_kept() -> int | None:
 def keep_freed_memory():
     """Keep freed memory for the next training step, instead of returning it to the kernel.
 
-    glibc requests the memory of every tensor above 32 MiB, and of many smaller ones, from the kernel, and returns it when it is freed. A
-    step of a small Transformer causes about 130,000 page faults, each of which fills a page with zeros. They take a tenth of the step's
-    time. Results do not change. With this repair a process never returns memory, unless ``FAIRSEQ_RESERVOIR_KEPT_MIB`` limits the free
-    memory at the end of its heap.
+    glibc returns the memory of every tensor above 32 MiB, and of many smaller ones, to the kernel when it is freed, and requests it again.
+    A step of a small Transformer causes about 130,000 page faults, each of which fills a page with zeros. They take a tenth of the step's
+    time. With this repair a process never returns memory, unless ``FAIRSEQ_RESERVOIR_KEPT_MIB`` sets a limit. Results do not change.
 
     Raises:
         InputError: ``FAIRSEQ_RESERVOIR_KEPT_MIB`` is not valid.

@@ -1,8 +1,8 @@
-"""Seal the zip archive that ``torch.save`` writes: append the SHA-256 of its bytes. Find damage in sealed and in other archives.
+"""Append a seal, the SHA-256 of all bytes, to the zip archive of ``torch.save``. Find damage in archives with and without a seal.
 
 ``torch.load`` does not compare checksums. The seal is the comment of the zip file, which torch ignores. It detects damage, not forgery.
-Other programs write archives without a seal; then the CRC-32 of each record is compared. An archive that lost only its seal counts as
-damaged, because its end record still has the length of the comment.
+In archives of other programs, which have no seal, the CRC-32 of each record is compared. An archive that lost only its seal is damaged:
+its end record still has the length of the comment.
 """
 
 import hashlib
@@ -21,16 +21,8 @@ _CHUNK = 2**24
 _IS_FOLDER = 0x10  # in the external attributes of an entry; torch does not read the data of such an entry
 _CUT_SHORT = "cut short or overwritten"
 _CONTENTS = "its list of records has changed since it was written"
-_UNREADABLE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    NotImplementedError,
-    RuntimeError,
-    ValueError,
-    OverflowError,
-    EOFError,
-)
+# NotImplementedError is a RuntimeError.
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError, ValueError, OverflowError, EOFError)
 
 
 def save(state, stream) -> None:
@@ -46,7 +38,7 @@ def save(state, stream) -> None:
 
 
 class _Sealing:
-    """Stream that hashes everything written to it. It delays the end record, to set the length of the comment in it."""
+    """Stream that hashes its bytes. It holds back the end record, to insert the length of the comment."""
 
     def __init__(self, stream):
         self.stream, self.hash, self.last = stream, hashlib.sha256(), b""
@@ -79,17 +71,13 @@ class _Sealing:
 
 
 def is_archive(stream: BinaryIO) -> bool:
-    """Whether a file is an archive, complete or damaged: it begins or ends like one, or is empty."""
+    """Whether a file is a complete or damaged archive: it begins or ends like an archive, or is empty."""
     end, sealed_end = _ends(stream)
     return _at(stream, 0, 2) in (b"", b"PK") or _END_MAGIC in (end[:4], sealed_end[:4])
 
 
 def damage(stream: BinaryIO) -> str | None:
-    """Describe the damage in an archive that ``torch.save`` or ``save`` wrote, or return None.
-
-    Args:
-        stream: the file, opened for reading.
-    """
+    """Describe the damage in an archive of ``torch.save`` or ``save``, or return None."""
     end, sealed_end = _ends(stream)
     if end.startswith(_END_MAGIC) and end.endswith(b"\0\0"):  # no comment
         return _damaged_record(stream)
@@ -102,7 +90,7 @@ def damage(stream: BinaryIO) -> str | None:
 
 
 def _ends(stream):
-    """Read the bytes at the two places of an end record: in an archive without a comment, and in a sealed one."""
+    """Read the bytes where the end record is in an archive without a comment, and where it is in a sealed archive."""
     size = stream.seek(0, 2)
     return [_at(stream, size - behind - _END.size, _END.size) for behind in (0, _SEAL_SIZE)]
 

@@ -1,4 +1,4 @@
-"""Repairs of reading checkpoints, and of their contents. ``saving`` repairs writing."""
+"""Repairs of the contents of checkpoints, and of reading them. ``saving`` repairs writing."""
 
 import argparse
 import re
@@ -16,8 +16,8 @@ from .repair import repair, wrap
 def load_no_programs():
     """Pass ``weights_only=True`` to every call of ``torch.load`` that does not set it, in any environment.
 
-    fairseq never sets it. Many users set TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD to avoid the error of ``trust_classes_in_checkpoints``. A
-    checkpoint from another person could then run any program. A call with ``weights_only=False`` is not changed.
+    fairseq never sets it. Many users set TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD to avoid the error that ``trust_classes_in_checkpoints``
+    describes. A checkpoint from another person could then run any program. A call with ``weights_only=False`` is not changed.
     """
 
     def load(original, f, map_location=None, pickle_module=None, *, weights_only=None, **kwargs):
@@ -32,24 +32,23 @@ def load_no_programs():
 def trust_classes_in_checkpoints():
     """Let ``torch.load`` read fairseq's checkpoints.
 
-    Since torch 2.6 it unpickles only a list of harmless classes. fairseq stores the model's flags as an ``argparse.Namespace``. With
-    ``--eval-bleu`` it also stores n-gram counts, as numpy arrays. Without this repair, resuming, generating and validating end with
-    ``Unsupported global: argparse.Namespace``.
+    Since torch 2.6, ``torch.load`` unpickles only a list of harmless classes. fairseq stores the model's flags as an
+    ``argparse.Namespace``, and with ``--eval-bleu`` also n-gram counts as numpy arrays. Without this repair, resuming, generating and
+    validating end with ``Unsupported global: argparse.Namespace``.
     """
     torch.serialization.add_safe_globals([argparse.Namespace, *numpy_values.CONSTRUCTORS])
 
 
 @repair("pruned-stacks")
 def prune_each_stack_once():
-    """Prune the stacks of ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` once (fairseq #1403).
+    """Prune each stack of ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` once (fairseq #1403).
 
-    ``prune_state_dict`` drops every layer that no list names, so a list for one stack removes all layers of the other. A training with
-    such a list saves the remaining layers under new numbers, together with the list. fairseq prunes them again when it resumes or
-    translates, which ends with "Missing key(s) in state_dict". For an architecture of ``TransformerModel``, no list on the command line
-    works at all, because fairseq parses it as numbers and then reads it as text.
+    ``prune_state_dict`` drops every layer that no list names, so a list for one stack removes all layers of the other stack. A training
+    saves the kept layers under new numbers, together with the list. fairseq prunes them again when it resumes or translates, which ends
+    with "Missing key(s) in state_dict". For an architecture of ``TransformerModel``, no list on the command line works at all, because
+    fairseq parses it as numbers and then reads it as text.
 
-    A stack that has as many layers as its list counts as pruned. A list with the number of a missing layer is refused.
-    ``trainer.reading_flags`` calls ``write_layers_as_text``.
+    With this repair, a stack with as many layers as its list counts as pruned. ``trainer.reading_flags`` calls ``write_layers_as_text``.
     """
 
     def prune_state_dict(original, state_dict, model_cfg):
@@ -112,8 +111,8 @@ def _separates_tied_tensors() -> bool:
 def store_shared_tensors_once():
     """Keep tied tensors tied when the trainer copies a checkpoint to the CPU.
 
-    fairseq copies and converts every entry separately. After a training on a GPU or in half precision, each name of a tied embedding
-    becomes a separate tensor, so the file contains the embedding several times.
+    fairseq copies and converts every entry separately. After a training on a GPU or in half precision, the file contains a tied
+    embedding once for each of its names.
     """
 
     def move_to_cpu(original, sample):
@@ -122,9 +121,8 @@ def store_shared_tensors_once():
         def move(tensor):
             view = (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
             if tensor.numel() == 0 or view not in moved:
-                moved[view] = original([tensor])[
-                    0
-                ]  # in a list, because fairseq calls len() of its argument, which a 0-dimensional tensor does not have
+                # In a list, because fairseq calls len(), which a 0-dimensional tensor does not have.
+                moved[view] = original([tensor])[0]
             return moved[view]
 
         return utils.apply_to_sample(move, sample)

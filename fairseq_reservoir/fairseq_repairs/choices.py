@@ -1,4 +1,4 @@
-"""Hints about choices such as ``--lr-scheduler``: the flags that a choice requires, and the choice that an unknown flag belongs to.
+"""Hints for choices such as ``--lr-scheduler``: name the flags that a choice requires, and the choice that an unknown flag belongs to.
 
 They help a user who gives flags of this package without its ``--arch``, or copies half of a recipe. Plain fairseq ends in a traceback, or
 prints "unrecognized arguments" below 150 lines of usage.
@@ -19,8 +19,8 @@ from omegaconf import MISSING
 from ..errors import InputError, flag_of
 from .given import Given
 
-# The choices that a command builds from its flags. Every command accepts the flags of all choices. Commands other than fairseq-train
-# read the architecture from the checkpoint, and fairseq-validate also reads the criterion from it.
+# Choices that each command builds from its flags, although it accepts the flags of all choices. Commands other than fairseq-train read
+# the architecture from the checkpoint. fairseq-validate reads the criterion from it, too.
 _BUILT = {
     "fairseq-train": ("criterion", "optimizer", "lr_scheduler"),
     "fairseq-validate": (),
@@ -35,11 +35,11 @@ _USUAL = ("translation", "language_modeling", "masked_lm", "sentence_prediction"
 def refuse_missing(command: str, flags: argparse.Namespace) -> None:
     """Refuse a choice without one of its required flags.
 
-    ``--lr-scheduler polynomial_decay`` gets its ``--total-num-update`` from ``--max-update``, because its default refers to that flag.
+    For ``--lr-scheduler polynomial_decay``, a missing ``--total-num-update`` is set to its default, ``--max-update``.
 
     Args:
         command: such as ``fairseq-train``.
-        flags: the namespace of all flags. A missing ``total_num_update`` is filled in.
+        flags: the namespace of all flags.
 
     Raises:
         InputError: a flag is missing.
@@ -64,7 +64,7 @@ def refuse_missing(command: str, flags: argparse.Namespace) -> None:
 
 
 def _refuse_other_criterion(flags):
-    """Refuse a criterion without an option that the task reads from it, as sentence_prediction reads the name of its head."""
+    """Refuse a criterion that lacks an option of the task. The task sentence_prediction, for example, reads the name of its head."""
     task, criterion = Given(flags).task, Given(flags).criterion
     dataclass, of = TASK_DATACLASS_REGISTRY.get(task), REGISTRIES["criterion"]["dataclass_registry"].get(criterion)
     own = {field.name for field in dataclasses.fields(of)} if of else set()
@@ -75,7 +75,7 @@ def _refuse_other_criterion(flags):
 
 
 def _refuse_in_generation(flags):
-    """Refuse flags that need input as text. Binarised data contain neither constraints (fairseq #4332) nor the typed words."""
+    """Refuse flags that need text. Binarised data contain neither constraints (fairseq #4332) nor the original words."""
     given = Given(flags)
     if given.constraints:
         raise InputError(
@@ -101,7 +101,7 @@ def owners_of_unknown(command: str | None, unrecognized: list[str], words: list[
     Args:
         command: such as ``fairseq-train``.
         unrecognized: unknown words of the command line.
-        words: all words of the command line. Choices most similar to those of the command line come first.
+        words: the command line. Choices that are most similar to its choices come first.
     """
     flags = [word.split("=")[0] for word in unrecognized if word.startswith("--")]
     found = ""
@@ -124,7 +124,7 @@ def _kinds(command):
 
 
 def _choices(kind, chosen):
-    """The classes of a registry by name. Architectures of one model have the same flags, so only the nearest to ``chosen`` is included."""
+    """The classes of a registry by name. Architectures of one model have the same flags, so the nearest to ``chosen`` stands for all."""
     if kind == "task":
         return {name: made for name, made in TASK_REGISTRY.items() if not name.startswith("dummy_")}
     if kind != "arch":

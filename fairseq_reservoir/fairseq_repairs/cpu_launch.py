@@ -1,9 +1,9 @@
-"""Start ranks on CPUs, from one fairseq command or under torchrun, and forward the errors of started processes.
+"""Start ranks on CPUs, from one fairseq command or under torchrun, and forward the errors of child processes.
 
 fairseq starts one process per CUDA device. Without a device, ``--distributed-world-size 2`` starts no process at all and ends with status
 0. Under torchrun every process trains its own model, or divides by the number of devices, 0. ``start_processes_on_cpus`` repairs this.
-With CUDA (a device, and no ``--cpu``) fairseq starts its processes as before. If one of them raises an ``InputError``, this process
-raises an ``InputError`` too, instead of an error with the text of a traceback.
+With CUDA (a device, and no ``--cpu``) fairseq starts its processes as before. In both cases, an ``InputError`` of a child process ends
+the command with one line instead of the child's traceback.
 """
 
 import functools
@@ -32,7 +32,7 @@ def start_processes_on_cpus():
 
 
 def call_main(original, cfg, main, **kwargs):
-    """Run a command in this process or in processes that are started here; fairseq's ``call_main`` does the rest."""
+    """Run a command on the CPU, in this process or in child processes. fairseq's own ``call_main`` handles all other cases."""
     if uses_cpu(cfg):
         complete_flags(cfg.distributed_training, training=is_training(main))
         if cfg.distributed_training.distributed_init_method and not cfg.distributed_training.distributed_no_spawn:
@@ -52,18 +52,18 @@ def uses_cpu(cfg):
 
 
 def is_first_process(cfg):
-    """Whether this is the first rank of the run, by flags and torchrun's variables."""
+    """Whether this is rank 0 of the run, by flags and torchrun's variables."""
     _, rank = launch_variables.torchrun() or (1, 0)
     return not (cfg.distributed_training.distributed_rank or rank)
 
 
 def is_first_on_host(flags):
-    """Whether this is the first rank of the run on this host, by the variables of torchrun and Slurm."""
+    """Whether this is local rank 0, by the variables of torchrun and Slurm."""
     return not launch_variables.local_rank(flags)
 
 
 def is_training(main):
-    """Whether ``main`` is that of fairseq-train or fairseq-hydra-train, also under ``python -m fairseq_cli.train``."""
+    """Whether ``main`` belongs to fairseq-train, ``python -m fairseq_cli.train`` or fairseq-hydra-train."""
     while isinstance(main, functools.partial):  # wrapped by this package
         main = main.args[0]
     source = getattr(getattr(main, "__code__", None), "co_filename", None)
@@ -75,7 +75,7 @@ def complete_flags(flags, training):
 
     Args:
         flags: fairseq's ``DistributedTrainingConfig``.
-        training: whether the command trains. Other commands run as one process unless flags set more.
+        training: whether the command trains. Other commands ignore torchrun.
 
     Raises:
         InputError: the flags do not determine how to start the processes.
@@ -129,10 +129,10 @@ def meet_on_this_machine(flags):
 
 
 def leave_group():
-    """Destroy the process group and its gloo threads. Call it after success only, when no rank waits for another.
+    """Destroy the process group and its gloo threads. Call this only after success, when no rank waits for another rank.
 
-    fairseq leaves the group open. A process that exits while a thread of gloo still holds a tensor may abort with "terminate called
-    without an active exception". The command then fails after its work is done, in about one of ten runs.
+    fairseq leaves the group open. A process that exits while a gloo thread holds a tensor may abort with "terminate called without an
+    active exception". In about one of ten runs, the command then fails after its work is done.
     """
     if dist.is_initialized():
         dist.destroy_process_group()
@@ -148,8 +148,8 @@ def start_processes(cfg, main, kwargs):
     """Start the processes of this machine, wait for them, and fail when one fails.
 
     Raises:
-        InputError: a process raised an ``InputError``; the message is the first that this process received.
-        RuntimeError: a process died; the message names its rank.
+        InputError: a process raised an ``InputError``. The message is the first one that arrived here.
+        RuntimeError: a process died. The message names its rank.
     """
     flags = cfg.distributed_training
     world, first = flags.distributed_world_size, flags.distributed_rank or 0
@@ -157,7 +157,7 @@ def start_processes(cfg, main, kwargs):
     if first < 0 or first + count > world:
         raise InputError(
             f"--distributed-rank: got {first}, but {count} processes of --distributed-world-size {world} start here;"
-            " add --distributed-no-spawn to start only this rank, or --nprocs-per-node"
+            " add --distributed-no-spawn to start only this rank, or give --nprocs-per-node"
         )
     flags.distributed_rank = None  # each process sets its own rank
     with forwarding_input_errors(main, first) as main:
@@ -167,16 +167,16 @@ def start_processes(cfg, main, kwargs):
 
 @contextmanager
 def forwarding_input_errors(main, first=None):
-    """Yield a ``main`` for processes that the body starts, and re-raise an ``InputError`` of one of them in this process.
+    """Yield a ``main`` for child processes, and re-raise an ``InputError`` of a child in this process.
 
-    A process that unpickles this ``main`` imports the plugin, so all repairs are applied before it starts its work.
+    A child that unpickles this ``main`` imports the plugin, so all repairs are applied before it starts its work.
 
     Args:
-        main: the function that the processes run.
+        main: the function that the child processes run.
         first: the first rank that is started here, if known.
 
     Raises:
-        InputError, RuntimeError: as in ``start_processes``. Without ``first``, a process that died raises torch's ``ProcessException``.
+        InputError, RuntimeError: as in ``start_processes``. If ``first`` is None, the death of a child raises torch's ``ProcessException``.
     """
     errors = torch.multiprocessing.get_context("spawn").SimpleQueue()
     try:
@@ -190,7 +190,7 @@ def forwarding_input_errors(main, first=None):
 
 
 def send_input_error(main, errors, cfg, **kwargs):
-    """Run ``main``, and send the message of an ``InputError`` to the parent process before it ends this one."""
+    """Run ``main`` in a child process. Send the message of an ``InputError`` to the parent process."""
     try:
         return main(cfg, **kwargs)
     except Exception as error:
@@ -209,9 +209,9 @@ def describe_exit(rank, error):
 
 
 def run_process(index, main, cfg, kwargs, count):
-    """Run one of ``count`` processes. A started process begins here."""
+    """Entry point of one of ``count`` child processes."""
     if "OMP_NUM_THREADS" not in os.environ:
-        # The cores that this process may use, on a shared machine fewer than all.
+        # On a shared machine, this process may use only some of the cores.
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         torch.set_num_threads(max(1, cores // count))
     distributed_utils.distributed_main(index, main, cfg, kwargs)

@@ -8,16 +8,16 @@ from fairseq.tasks import FairseqTask
 
 from .repair import repair, wrap
 
-# While a training creates its batches: the number of the epoch if fairseq adds it to --seed, otherwise 0.
+# While a training creates its batches: the epoch number that fairseq adds to --seed, or 0.
 _added = ContextVar("_added", default=0)
 
 
 @repair("batches-anew")
 def load_every_epoch_anew():
-    """Draw new masks of ``masked_lm``, crops, and order after ``--curriculum`` in every epoch.
+    """Draw new masks of ``masked_lm``, new crops, and a new order after ``--curriculum`` in every epoch.
 
-    fairseq reuses the data loader of the first epoch, and so its order. With ``--num-workers`` above 0 (the default is 1) it also reuses
-    worker processes, which stay in the first epoch. Each sentence had the same masks in all epochs, and different ones after a resume.
+    fairseq reuses the data loader of the first epoch, and its order. With ``--num-workers`` above 0 (the default is 1) it also reuses
+    worker processes, which stay in the first epoch. Each sentence has the same masks in all epochs, and different ones after a resume.
     ``ReservoirTrainer`` calls ``reload_every_epoch``.
     """
 
@@ -30,10 +30,11 @@ def reload_every_epoch(iterator) -> None:
 
 @repair("resumed-batches")
 def keep_batches_when_resuming():
-    """Give a resumed run the batches of the run that it continues.
+    """Give a resumed run the batches of the original run.
 
-    A run creates its batches when it starts, from ``--seed`` and epoch 1, and uses them in all epochs. A run that was resumed in epoch 2
-    created different batches. If it resumed within an epoch, it trained on some sentences twice and skipped others.
+    fairseq creates the batches when a run starts, from ``--seed`` and the current epoch, and uses them in all epochs. A run that is
+    resumed in epoch 2 creates different batches than one that started in epoch 1. If it resumes within an epoch, it trains on some
+    sentences twice and skips others.
     """
 
     def get_batch_iterator(original, task, dataset, *args, **flags):
@@ -54,7 +55,7 @@ def keep_batches_when_resuming():
 
 @contextlib.contextmanager
 def batches_of_epoch(trainer, epoch: int):
-    """While ``ReservoirTrainer`` creates its batches: store the number that fairseq adds to ``--seed`` for this epoch."""
+    """Context in which ``ReservoirTrainer`` creates its batches: store the number that fairseq adds to ``--seed``."""
     token = _added.set(epoch if trainer.cfg.dataset.update_ordered_indices_seed else 0)
     try:
         yield
@@ -66,9 +67,9 @@ def batches_of_epoch(trainer, epoch: int):
 def train_on_the_last_group():
     """Train on all batches with ``--grouped-shuffling``.
 
-    With this flag, fairseq forms groups of one batch per rank. The batches are sorted by length, and an incomplete group is dropped: the
-    longest sentences, in every epoch. With this repair the group comes last. Ranks without a batch in it get an empty one, as at the end
-    of an epoch without the flag.
+    With this flag, fairseq forms groups of one batch per rank, sorted by length. It drops an incomplete group, which has the longest
+    sentences, in every epoch. With this repair the group comes last. Ranks without a batch in it get an empty batch, as they do without
+    the flag.
     """
 
     def ordered_batches(original, iterator, epoch, fix_batches_to_gpus, shuffle):

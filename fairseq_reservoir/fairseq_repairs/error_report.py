@@ -1,4 +1,4 @@
-"""Print a user's mistake as one line if it ends a fairseq command."""
+"""Print a user's mistake in one line when it ends a fairseq command."""
 
 import errno
 import os
@@ -10,12 +10,12 @@ from ..errors import InputError
 from .index_files import MAKE_IT
 from .repair import wrap
 
-# Hint after a message about a file that is missing in the DATA folder.
+# End of a message about a missing file in the DATA folder.
 SEE_DATA = "see DATA, --gen-subset, --valid-subset"
 
 
 def find_input_error(error):
-    """Return the first ``InputError`` among an error, its causes and contexts; or one for a missing or refused file; or None."""
+    """Return the first ``InputError`` in an error's chain of causes; else a new one for a missing or refused file; else None."""
     return _mistake_in_chain(error) or _missing_split(error) or _error_of_a_file(error)
 
 
@@ -39,22 +39,13 @@ def _missing_split(error):
     return None
 
 
-# Errors that a user can avoid by another file name or other permissions. A full disk, for example, is not among them.
-_OF_FILES = (
-    errno.ENOENT,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.EISDIR,
-    errno.ENOTDIR,
-    errno.ENAMETOOLONG,
-    errno.ELOOP,
-    errno.ENXIO,
-)
+# Errors that a user can avoid by another file name or other permissions. A full disk is not among them.
+_NAMES = "ENOENT EACCES EPERM EROFS EISDIR ENOTDIR ENAMETOOLONG ELOOP ENXIO"
+_OF_FILES = {getattr(errno, name) for name in _NAMES.split()}
 
 
 def _error_of_a_file(error):
-    """The ``InputError`` for a file that the system refused, or None. Only explicit causes count, because a context may be unrelated."""
+    """The ``InputError`` for a file that the system refused, or None. Contexts are not searched, because they may be unrelated."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _OF_FILES and error.filename not in (None, ""):
             name = os.fsdecode(error.filename)
@@ -64,7 +55,7 @@ def _error_of_a_file(error):
 
 
 def _is_given(name):
-    """Whether a file name may come from the user. ``ninja``, the program that torch runs to compile, does not."""
+    """Whether a file name may come from the user. A counterexample is ``ninja``, the program that torch runs to compile."""
     words = sys.argv[1:]
     return os.sep in name or any(name in (word, word.partition("=")[2], *re.split("[=:,]", word)) for word in words)
 
@@ -81,7 +72,7 @@ def fairseq_command() -> str | None:
 
 
 def install_in_command():
-    """Put ``print_in_one_line`` in place of ``sys.excepthook`` if a fairseq command is running."""
+    """Install ``print_in_one_line`` as exception hook if a fairseq command is running."""
     if fairseq_command():
         wrap(sys, "excepthook", print_in_one_line)
 
@@ -93,7 +84,7 @@ def print_in_one_line(previous, kind, error, traceback):
         previous(kind, error, traceback)
         return
     print(f"{command}: error: {mistake}", file=sys.stderr)
-    # The interpreter accepts SystemExit from this hook. It runs its exit functions and returns 2, argparse's status for errors.
-    # In a process group torch's own hook calls this one, and SystemExit would lose the line. The status is 1 there.
+    # After SystemExit the interpreter runs its exit functions and returns 2, argparse's status for errors.
+    # In a process group torch's own hook calls this one, and SystemExit would suppress the line. The status is then 1.
     if getattr(sys.excepthook, "hook", None) is print_in_one_line:
         raise SystemExit(2)

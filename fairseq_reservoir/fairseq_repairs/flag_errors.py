@@ -25,8 +25,8 @@ NO_DATA = "no-data"
 def refuse_flags_in_one_line():
     """Report a flag that argparse rejects in one line too.
 
-    argparse prints the 150 lines of fairseq's usage before it prints the error. Functions that parse arguments outside a command keep
-    argparse's behaviour. ``trainer`` calls the four functions below.
+    argparse prints the 150 lines of fairseq's usage before the error. Programs other than fairseq's commands keep argparse's behaviour.
+    ``trainer.reading_flags`` and ``trainer.building`` call the functions below.
     """
     wrap(dataclass_utils, "eval_str_list", eval_str_list)
     wrap(dataclass_utils, "_override_attr", override_attr)
@@ -36,7 +36,7 @@ def prepare(parser, words) -> None:
     """Let the parser of a fairseq command raise an ``InputError`` instead of printing its usage.
 
     Raises:
-        InputError: a word of the command line cannot be read at all.
+        InputError: fairseq would misread an argument.
     """
     if not refuse_flags_in_one_line.is_applied:
         return
@@ -47,7 +47,7 @@ def prepare(parser, words) -> None:
 
 
 def error_without_arch(error: RuntimeError) -> Exception:
-    """The error to raise in place of fairseq's RuntimeError. If that has no message, ``--arch`` is missing."""
+    """Return the error to raise in place of fairseq's RuntimeError, which has no message if ``--arch`` is missing."""
     if refuse_flags_in_one_line.is_applied and fairseq_command() == "fairseq-train" and not error.args:
         return InputError("--arch: not given; for example, --arch reservoir_transformer_study")
     return error
@@ -57,10 +57,8 @@ def check_parsed(parser, flags, words, is_complete: bool) -> None:
     """Refuse text that hydra would change, and choices without the flags that they need.
 
     Args:
-        parser: the parser of the command.
-        flags: the namespace that it returned.
-        words: the command line.
-        is_complete: whether flags that are not given have their defaults.
+        parser, flags, words: the parser of the command, the namespace that it returned, and the command line.
+        is_complete: whether ``flags`` has the defaults of flags that are not on the command line.
 
     Raises:
         InputError: one line with the flag.
@@ -105,11 +103,6 @@ def override_attr(original, sub_node, data_class, args):
 def refuse_what_hydra_would_change(parser, flags, words):
     """Refuse text that hydra would change, because fairseq parses every flag by hydra's grammar.
 
-    Args:
-        parser: the parser of the command. Its actions map each option to its flag.
-        flags: the namespace that the parser returned.
-        words: the command line.
-
     Raises:
         InputError: a value has ``${``, which refers to another option, or a backslash before a quote.
     """
@@ -141,9 +134,9 @@ _READ = {int: _whole, float: float, bool: {"true": True, "false": False, "1": Tr
 
 
 def _read(args, name, kind):
-    """Convert the text of an option to a number, or to true or false, in place.
+    """Convert the text of an option in place to a number, or to true or false.
 
-    fairseq leaves it as text if its default refers to another flag, and evaluates it later.
+    If the default of an option refers to another flag, fairseq leaves its value as text and evaluates it later.
     """
     value, kind = getattr(args, name, None), kind if isinstance(kind, str) else dataclass_utils.interpret_dc_type(kind)
     if kind not in _NAMES or not isinstance(value, str) or value == "None" or value.startswith("${"):
@@ -159,10 +152,10 @@ def raise_as_mistake(message, command=None, words=()):
 
     Args:
         message: the message of argparse.
-        command, words: the command, such as ``fairseq-train``, and its words, for a hint about unrecognized flags.
+        command, words: the command, such as ``fairseq-train``, and its command line, for a hint about unrecognized flags.
     """
     if message.endswith(f"value: {MISSING!r}"):  # stands for a missing default
-        raise InputError(f"{message.removeprefix('argument ').split(':')[0]}: is not given, and has no default")
+        raise InputError(f"{message.removeprefix('argument ').split(':')[0]}: not given, and has no default")
     unrecognized = message.partition("unrecognized arguments: ")[2].split()
     for flag in (word.split("=")[0] for word in unrecognized):
         if flag in _REMOVED:
@@ -171,15 +164,14 @@ def raise_as_mistake(message, command=None, words=()):
     hint = ""
     if unrecognized and words[:1] == [NO_DATA] and unrecognized[0] in words:
         before = words[words.index(unrecognized[0]) - 1]
-        if not unrecognized[0].startswith("-") and not before.startswith(
-            "-"
-        ):  # otherwise a value after a flag that does not accept one
+        # A word after a flag may be a value for a flag that accepts none.
+        if not unrecognized[0].startswith("-") and not before.startswith("-"):
             hint = f"; this command needs no data: remove {unrecognized[0]}"
     raise InputError(message.removeprefix("argument ") + owners_of_unknown(command, unrecognized, words) + hint)
 
 
 def _answer_papers(message, unrecognized):
-    """Raise an ``InputError`` with our flags, if the command line has flags or an architecture of the papers' code."""
+    """Refuse flags and architectures of the papers' code. The message has the flags to give instead."""
     found, others = answers(unrecognized)
     if found:
         raise InputError("; ".join([*found, *(["unrecognized arguments: " + " ".join(others)] if others else [])]))

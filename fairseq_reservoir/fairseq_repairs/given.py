@@ -5,7 +5,7 @@ from typing import Any
 
 
 class Given:
-    """The flags of a fairseq command, or a part of its configuration. The value of a missing flag is None."""
+    """The flags of a fairseq command, or a group of its configuration. A missing flag has the value None."""
 
     def __init__(self, flags: Any) -> None:
         self._flags = flags
@@ -15,5 +15,5 @@ class Given:
 
 
 def names_in(words: Iterable[str]) -> set[str]:
-    """Return the names of the flags on a command line, written as ``--flag value`` or ``--flag=value``."""
+    """Return the names of the flags on a command line. A flag may be given as ``--flag value`` or ``--flag=value``."""
     return {word.split("=")[0] for word in words}

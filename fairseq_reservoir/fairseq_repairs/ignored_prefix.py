@@ -1,4 +1,4 @@
-"""A repair of ``--ignore-prefix-size``, the number of target tokens at the start of each sentence that are omitted from the loss."""
+"""Repair of ``--ignore-prefix-size``, which omits the first target tokens of each sentence from the loss."""
 
 from fairseq.criterions import label_smoothed_cross_entropy_with_rdrop as rdrop
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
@@ -12,12 +12,9 @@ def count_no_ignored_prefix():
     """Divide the loss by the number of tokens in it, with ``--ignore-prefix-size`` (fairseq PR #4842).
 
     fairseq omits the prefix from the sum, but counts it in ``ntokens`` and ``sample_size``. Losses, perplexity and gradients are too
-    small by the ratio of both numbers of tokens. This concerns ``label_smoothed_cross_entropy`` and all subclasses:
-    ``label_smoothed_cross_entropy_with_alignment``, ``..._with_ctc``, ``..._with_rdrop``,
-    ``latency_augmented_label_smoothed_cross_entropy``, ``speech_to_unit``, ``speech_to_unit_2pass``,
-    ``fused_label_smoothed_cross_entropy`` and subclasses of a user. With the criterion with alignment, fairseq accepts the flag and then
-    ignores it. With ``--rdrop-alpha`` fairseq ends in a RuntimeError, because the padding mask does not contain the prefix, but the
-    logits do.
+    small by the ratio of the two token counts. This concerns ``label_smoothed_cross_entropy`` and all its subclasses. In
+    ``label_smoothed_cross_entropy_with_alignment``, fairseq accepts the flag and ignores it. With ``--rdrop-alpha`` fairseq ends in a
+    RuntimeError, because the logits contain the prefix and the padding mask does not.
     """
 
     def build_criterion(original, criterion_class, cfg, task):

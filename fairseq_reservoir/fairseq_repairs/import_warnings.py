@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def ignored() -> Iterator[None]:
-    r"""Ignore two kinds of warning in the body. Other filters are not changed, nor are filters that the body adds.
+    r"""Ignore two kinds of warning in the body. Other filters, also those that the body adds, are kept.
 
-    Python 3.12 and later warn of the string ``"\d"`` in fairseq's wav2vec2_asr.py whenever they compile that file.
-    torch 2.14 warns of each ``@torch.jit.script``, which fairseq/models/model_utils.py uses. ``fairseq-train`` imports fairseq
-    before any plugin, so there the warnings cannot be hidden.
+    Python 3.12 and later warn of the string ``"\d"`` when they compile fairseq's wav2vec2_asr.py. torch 2.14 warns of each
+    ``@torch.jit.script`` in fairseq/models/model_utils.py. ``fairseq-train`` imports fairseq before the plugin, so its warnings cannot be
+    hidden.
     """
     added = []
     for message, category, module in (

@@ -7,11 +7,11 @@ from . import (
     checkpoints,
     clipping,
     cpu_launch,
-    damaged_data,
     dictionaries,
     epochs,
     flag_errors,
     ignored_prefix,
+    index_files,
     kept_checkpoints,
     learning_rate,
     long_samples,
@@ -28,10 +28,10 @@ from . import (
 )
 
 REPAIRS = (
-    # First, so that an InputError of the others is reported in one line.
+    # First, so that an InputError of the other repairs is reported in one line.
     user_dirs.report_input_errors,
     flag_errors.refuse_flags_in_one_line,
-    # The start of a command. The order of these and of the following does not matter.
+    # The start of a command. From here on, the order does not matter.
     user_dirs.import_user_dirs_once,
     start_up.restore_numpy_names,
     start_up.find_buckets_of_lengths,
@@ -41,8 +41,8 @@ REPAIRS = (
     # Before anything large is allocated.
     allocator.keep_freed_memory,
     # Data.
-    damaged_data.refuse_damaged_dictionaries,
-    damaged_data.refuse_damaged_index,
+    dictionaries.refuse_damaged_dictionaries,
+    index_files.refuse_damaged_index,
     batches.keep_last_batch,
     long_samples.score_every_token,
     long_samples.name_long_sentences,

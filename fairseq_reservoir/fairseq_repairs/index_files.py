@@ -1,4 +1,4 @@
-"""Check binarised data, PREFIX.idx and PREFIX.bin: the index must be complete, and the data must have the length that it declares.
+"""Check binarised data: the index PREFIX.idx must be complete, and PREFIX.bin must have the size that the index declares.
 
 ``MMIDIDX`` is the index of ``--dataset-impl mmap``: a header of 26 bytes, the lengths of all sentences (int32), and the offsets of their
 first bytes in the .bin file (int64). ``TNTIDX`` is the index of ``lazy`` and ``cached``: a header of 48 bytes, the offsets of all shapes,
@@ -13,16 +13,44 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
+from fairseq.data import indexed_dataset
 from fairseq.data.huffman import HuffmanMMapIndex
 from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset, _code_to_dtype
+from torch import distributed
 
 from ..errors import InputError
+from .repair import repair, wrap
 
 MAKE_IT = "fairseq-preprocess writes it"
 _MMAP, _LEGACY = MMapIndexedDataset.Index._HDR_MAGIC, IndexedDataset._HDR_MAGIC
 _IMPLEMENTATIONS = {_MMAP: ("mmap",), _LEGACY: ("cached", "lazy")}
 _CHUNK = 2**20  # sentences, or tokens, that are compared at once
 MOST_SCANNED = 2**30  # bytes of token ids that one command compares with dictionaries
+# Errors of formats that are not checked here: text that is not UTF-8, a damaged .idx of huffman.
+_OF_OTHER_FORMATS = (ValueError, AssertionError, struct.error, KeyError, EOFError)
+
+
+@repair("damaged-index")
+def refuse_damaged_index():
+    """Refuse damaged binarised files in one line when they are opened.
+
+    fairseq does not check lengths and offsets. Some errors occur in the middle of a training, and a huge length uses all memory. Rank 0
+    checks every sentence. The other ranks check the header and the size of the files.
+    """
+
+    def make_dataset(original, path, impl, *args, **kwargs):
+        if impl in ("mmap", "cached", "lazy") and all(os.path.isfile(path + suffix) for suffix in (".idx", ".bin")):
+            is_first = not (distributed.is_available() and distributed.is_initialized() and distributed.get_rank())
+            # "cached" is also fairseq's default, so the user may not have given it.
+            check_once(path, None if impl == "cached" else impl, is_first)
+        try:
+            return original(path, impl, *args, **kwargs)
+        except InputError:
+            raise
+        except _OF_OTHER_FORMATS as error:
+            raise InputError(f"{path}: not data of --dataset-impl {impl} ({type(error).__name__}: {error})") from error
+
+    wrap(indexed_dataset, "make_dataset", make_dataset)
 
 
 @dataclass(frozen=True)
@@ -58,10 +86,10 @@ def check(prefix: str, implementation: str | None = None, every_sentence: bool =
     Args:
         prefix: path without .idx and .bin; both exist.
         implementation: the value of ``--dataset-impl``, if given.
-        every_sentence: also compare the offset and length of every sentence; takes about 0.1 s for 10 million sentences.
+        every_sentence: also compare the offset and length of every sentence. Takes about 0.1 s for 10 million sentences.
 
     Raises:
-        InputError: fairseq would fail on it now or in the middle of a training, or read tokens that nobody wrote.
+        InputError: the files are damaged, or do not fit ``implementation``.
     """
     index = _read_header(prefix)
     if index is None:
@@ -77,12 +105,12 @@ def check(prefix: str, implementation: str | None = None, every_sentence: bool =
 
 @dataclass
 class IdScan:
-    """Compare token ids with dictionaries, for at most ``left`` bytes in all files of a command together."""
+    """Compare at most ``left`` bytes of token ids with dictionaries, in all files of a command together."""
 
     left: int = MOST_SCANNED
 
     def check(self, prefix: str, entries: int, dictionary: str) -> None:
-        """Call ``check_ids`` for at most a quarter of the remaining bytes, so that some remain for files after large training data."""
+        """Call ``check_ids`` for at most a quarter of the remaining bytes, so that large training data leave some for other files."""
         self.left -= check_ids(prefix, entries, dictionary, self.left // 4)
 
 
@@ -90,15 +118,16 @@ def check_ids(prefix: str, entries: int, dictionary: str, most: int = MOST_SCANN
     """Compare the token ids at the start of a checked .bin file with the size of the dictionary.
 
     Args:
+        prefix: path without .idx and .bin.
         entries: number of entries of the dictionary, with its special symbols.
-        dictionary: the name of the dictionary's file.
-        most: the most bytes to read.
+        dictionary: file name of the dictionary.
+        most: maximum number of bytes to read.
 
     Returns:
-        The number of bytes that were read.
+        The number of bytes read.
 
     Raises:
-        InputError: an id is not in the dictionary; the embedding would fail on it in the middle of a training.
+        InputError: an id is not in the dictionary. The embedding would fail on it in the middle of a training.
     """
     index = _read_header(prefix)
     if index is None:
@@ -115,13 +144,13 @@ def check_ids(prefix: str, entries: int, dictionary: str, most: int = MOST_SCANN
             place = int(np.argmax((chunk < index.lowest) | (chunk >= entries + index.lowest)))
             raise InputError(
                 f"{prefix}.bin: token {start + place + 1:,} has id {int(chunk[place]) - index.lowest}, but {dictionary} has"
-                f" {entries:,} entries; damaged, or binarised with another dictionary"
+                f" {entries:,} entries; the file is damaged, or was binarised with another dictionary"
             )
     return total * width
 
 
 def check_once(prefix: str, implementation: str | None, every_sentence: bool) -> None:
-    """Call ``check``, but read the whole index again only after the size or time of one of the files has changed."""
+    """Call ``check``, but read the index again only if the size or the time stamp of a file has changed."""
     if implementation and (index := _read_header(prefix)):
         _check_implementation(index, implementation)
     found = [os.stat(prefix + suffix) for suffix in (".idx", ".bin")]
@@ -140,7 +169,7 @@ def _check_implementation(index: _Index, implementation: str | None) -> None:
     allowed = _IMPLEMENTATIONS[index.magic]
     if implementation in ("mmap", "cached", "lazy") and implementation not in allowed:
         raise InputError(
-            f"--dataset-impl {implementation}: {index.prefix}.idx is of --dataset-impl {' or '.join(allowed)}"
+            f"--dataset-impl {implementation}: {index.prefix}.idx needs --dataset-impl {' or '.join(allowed)}"
         )
 
 
@@ -178,7 +207,7 @@ def _read_header(prefix: str) -> _Index | None:
 
 
 def _mmap_bytes(index: _Index, every_sentence: bool) -> int:
-    """Return the expected size of the .bin file in bytes, computed from all sentences or only from the last one."""
+    """Return the number of bytes that the .bin file must have, computed from all sentences or only from the last one."""
     sizes, places = index.array(np.int32, 0, index.count), index.array(np.int64, 4 * index.count, index.count)
     address, width = 0, index.dtype.itemsize
     for start, end in _chunks(index.count) if every_sentence else _last(index.count):
@@ -193,7 +222,7 @@ def _mmap_bytes(index: _Index, every_sentence: bool) -> int:
 
 
 def _legacy_bytes(index: _Index, every_sentence: bool) -> int:
-    """Return the expected size of the .bin file in bytes, computed from all sentences or only from the end of the last one."""
+    """Return the number of bytes that the .bin file must have, computed from all sentences or only from the last offset."""
     count, row = index.count, 8 * (index.count + 1)
     shapes, begins = index.array(np.int64, 0, count + 1), index.array(np.int64, row, count + 1)
     if not every_sentence or not count:

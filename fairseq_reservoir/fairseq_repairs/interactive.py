@@ -1,4 +1,4 @@
-"""Numbers of the lines that ``fairseq-interactive`` translates, and the words of its current batch."""
+"""Keep the line numbers that ``fairseq-interactive`` translates, and the words of the current batch."""
 
 import sys
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ class Session:
     """State of one run of ``fairseq-interactive``.
 
     Attributes:
-        first: number of the first line in the current buffer. The first line of the input has number 1.
-        left_out: numbers of the lines that were not translated.
-        words: for each sentence of the current batch, the words of its line, split into the same pieces as the model's tokens.
+        first: line number of the first line in the current buffer, counted from 1.
+        left_out: line numbers of the lines that were not translated.
+        words: for each sentence of the current batch, its line split like the model's tokens.
     """
 
     first: int = 1
@@ -32,15 +32,14 @@ _session: ContextVar[Session | None] = ContextVar("_session", default=None)
 
 
 def current_session() -> Session | None:
-    """The running session, or None in any other command."""
+    """The running session; None in commands other than ``fairseq-interactive``."""
     return _session.get()
 
 
 def call_in_a_session(original, cfg, main, **kwargs):
     """Run a fairseq command, inside a ``Session`` if it is ``fairseq-interactive``.
 
-    The functions of ``fairseq-interactive`` are wrapped here. Wrapping them when the plugin is imported would import the module of
-    the command, which configures logging.
+    The functions of ``fairseq-interactive`` are hooked only here, because its module configures logging when it is imported.
     """
     command = sys.modules.get(getattr(main, "__module__", ""))
     if not (hasattr(command, "buffered_read") and hasattr(command, "make_batches")):

@@ -7,9 +7,9 @@ from fairseq import checkpoint_utils
 
 from .repair import repair, wrap
 
-# While fairseq saves: how many checkpoints --keep-best-checkpoints keeps, and whether the highest score is the best.
+# While fairseq saves: the value of --keep-best-checkpoints, and whether the highest score is the best.
 _kept: ContextVar[tuple[int, bool] | None] = ContextVar("_kept", default=None)
-# The score in the patterns by which fairseq lists the files of --keep-best-checkpoints, and a replacement that allows a sign.
+# The score in fairseq's file patterns for --keep-best-checkpoints, and a replacement that allows a sign.
 _SCORE, _SIGNED_SCORE = r"(\d+\.?\d*)", r"(-?\d+\.?\d*)"
 
 
@@ -31,14 +31,11 @@ def save_where_an_epoch_ends():
     """Write the checkpoint of ``--save-interval-updates`` also at the end of an epoch (fairseq #2230).
 
     With an interval of N updates, fairseq writes ``checkpoint_EPOCH_UPDATES.pt`` only within an epoch. If update N, 2N, ... is the last
-    of an epoch, it relies on ``checkpointEPOCH.pt``. But it does not write that file with ``--no-epoch-checkpoints``, or in an epoch that
-    ``--save-interval`` skips. Only ``checkpoint_last.pt`` and perhaps ``checkpoint_best.pt`` then have these weights, and with
-    ``--no-last-checkpoints`` perhaps no file at all.
+    of an epoch, fairseq relies on ``checkpointEPOCH.pt``. It does not write that file with ``--no-epoch-checkpoints``, or in an epoch
+    that ``--save-interval`` skips. The weights are then lost, unless ``checkpoint_last.pt`` or ``checkpoint_best.pt`` has them.
 
     This repair writes ``checkpoint_EPOCH_UPDATES.pt`` if ``checkpointEPOCH.pt`` is not written. EPOCH is the epoch that ends. A run
-    resumed from the file begins the next epoch. ``--keep-interval-updates`` counts and deletes such files like those from within an
-    epoch. ``checkpoint_last.pt`` and ``checkpoint_best.pt`` are written as before. ``checkpoint_best.pt`` needs a validation, which at
-    the end of an epoch depends on ``--validate-interval``.
+    resumed from the file begins the next epoch. ``--keep-interval-updates`` counts and deletes it like the other files.
     """
     wrap(checkpoint_utils, "save_checkpoint", save_checkpoint)
 
@@ -47,9 +44,8 @@ def save_where_an_epoch_ends():
 def keep_the_best_checkpoints():
     """Keep the N best checkpoints with ``--keep-best-checkpoints N`` (fairseq #2195).
 
-    fairseq writes such a checkpoint only if it is better than the worst kept one, even while fewer than N are kept. If none is kept, it
-    must be better than all earlier checkpoints. So if the first score is the best, only one file is kept. fairseq does not find files
-    with negative scores, and never deletes them.
+    fairseq writes such a checkpoint only if it is better than the worst kept one, even while it keeps fewer than N. If the first score is
+    the best, only one file is kept. fairseq does not find files with negative scores, and never deletes them.
     """
     wrap(checkpoint_utils, "save_checkpoint", save_checkpoint)
     wrap(checkpoint_utils, "checkpoint_paths", checkpoint_paths)
@@ -81,7 +77,7 @@ def checkpoint_paths(original, path, pattern=r"checkpoint(\d+)\.pt", keep_match=
     found = original(path, pattern.replace(_SCORE, _SIGNED_SCORE), keep_match)
     if len(found) >= number:
         return found
-    # While fewer files are kept, add a name with the worst possible score. fairseq compares with it, and does not delete a file yet.
+    # While fewer files are kept, add a name with the worst possible score, for fairseq's comparison. No file is deleted yet.
     worst = pattern.replace(_SCORE, "-inf" if highest_is_best else "inf").replace("\\", "")
     place = os.path.join(path, worst)
     return [*found, place] if highest_is_best else [place, *found]

@@ -1,4 +1,4 @@
-"""Environment variables by which torchrun and Slurm describe the processes of a run."""
+"""Read the environment variables with which torchrun and Slurm describe the processes of a run."""
 
 import os
 
@@ -6,7 +6,7 @@ from ..errors import InputError, whole_number
 from .given import Given
 
 TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
-# Variables that fairseq converts to numbers, with the smallest value of each.
+# Variables that fairseq converts to numbers -> smallest value.
 _SLURM = {
     "SLURM_NNODES": 1,
     "SLURM_NTASKS": 1,
@@ -19,7 +19,7 @@ _LARGEST_PORT = 2**16 - 1
 
 
 def number(name: str, least: int = 0, most: int | None = None) -> int:
-    """The whole number in an environment variable that is set.
+    """Return the whole number in an environment variable, which must be set.
 
     Raises:
         InputError: the value is not a whole number from ``least`` to ``most``.
@@ -33,10 +33,10 @@ def number(name: str, least: int = 0, most: int | None = None) -> int:
 
 
 def torchrun() -> tuple[int, int] | None:
-    """World size and rank as torchrun sets them; None unless all of its variables are set, because fairseq reads all or none.
+    """Return world size and rank from torchrun's variables; None unless all of them are set, because fairseq reads all or none.
 
     Raises:
-        InputError: one of the variables has an invalid value.
+        InputError: a variable has an invalid value.
     """
     if not all(name in os.environ for name in TORCHRUN):
         return None
@@ -46,10 +46,10 @@ def torchrun() -> tuple[int, int] | None:
 
 
 def local_rank(flags) -> int:
-    """The local rank of this process, as torchrun or Slurm sets it; 0 if neither has started it.
+    """Return the local rank of this process from the variables of torchrun or Slurm; 0 if neither has started it.
 
     Args:
-        flags: fairseq's ``DistributedTrainingConfig``, or the flags of a command, before fairseq completes them.
+        flags: fairseq's ``DistributedTrainingConfig`` or the flags of a command, before fairseq completes them.
 
     Raises:
         InputError: the variable is not a whole number.
@@ -71,7 +71,7 @@ def check_meeting_point() -> None:
     """Refuse a MASTER_ADDR or MASTER_PORT at which the processes cannot connect.
 
     Raises:
-        InputError: one of the variables has an invalid value.
+        InputError: a variable has an invalid value.
     """
     if not os.environ["MASTER_ADDR"].strip():
         raise InputError("MASTER_ADDR '': this environment variable must name the host of rank 0; or unset it")
@@ -79,13 +79,13 @@ def check_meeting_point() -> None:
 
 
 def check_for_fairseq(flags) -> None:
-    """Refuse wrong values of the variables from which fairseq reads the ranks of a run.
+    """Check the variables from which fairseq reads the ranks of a run.
 
     Args:
         flags: fairseq's ``DistributedTrainingConfig``.
 
     Raises:
-        InputError: one of the variables has an invalid value, or is missing.
+        InputError: a variable has an invalid value.
     """
     if flags.distributed_init_method == "env://" and {"MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
         check_meeting_point()

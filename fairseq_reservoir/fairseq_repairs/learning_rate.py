@@ -1,4 +1,4 @@
-"""Repair of a learning-rate schedule that depends on validation losses: resume it with its state."""
+"""Repair of ``--lr-scheduler reduce_lr_on_plateau``: resume the schedule with its whole state."""
 
 from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
@@ -10,7 +10,7 @@ _COUNTERS = ("num_bad_epochs", "cooldown_counter")
 
 
 class ResumableReduceLROnPlateau(ReduceLROnPlateauLRSchedule):
-    """fairseq's schedule, with the counters of torch's scheduler in its state. It also loads checkpoints without them."""
+    """fairseq's schedule, whose state also has the counters of torch's scheduler. It also loads checkpoints without them."""
 
     def state_dict(self):
         return super().state_dict() | {name: getattr(self.lr_scheduler, name) for name in _COUNTERS}
@@ -26,17 +26,17 @@ def remember_bad_epochs():
     """Keep the number of bad epochs of ``reduce_lr_on_plateau`` in a resumed run (fairseq PR #4071).
 
     fairseq saves the best validation loss but not the number of epochs without a better one. It also saves the checkpoint of an epoch
-    before the schedule receives the validation loss of that epoch. A resumed run never passed this loss to the schedule.
+    before it passes the validation loss of that epoch to the schedule. In a resumed run, the schedule never gets this loss.
     ``ReservoirTrainer`` calls ``step_after_epoch``.
     """
     LR_SCHEDULER_REGISTRY[_NAME] = ResumableReduceLROnPlateau
 
 
 def step_after_epoch(trainer, extra_state: dict | None) -> None:
-    """Pass the validation loss in a checkpoint to the schedule, if an uninterrupted run passes it after saving.
+    """Pass the validation loss in a checkpoint to the schedule, if an uninterrupted run would do so after saving.
 
-    An uninterrupted run does so at the end of an epoch if ``--validate-interval`` or ``--validate-interval-updates`` requires the
-    validation. A validation that was made only because the run stopped does not count.
+    It would do so at the end of an epoch, if ``--validate-interval`` or ``--validate-interval-updates`` requires the validation. A
+    validation that was made only because the run stopped does not count.
     """
     if not remember_bad_epochs.is_applied or not extra_state:
         return

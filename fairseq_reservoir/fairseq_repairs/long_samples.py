@@ -1,6 +1,6 @@
-"""Repairs for samples with more tokens than the model accepts: refuse them in one line, or score the whole text.
+"""Repairs for samples that are longer than the model accepts: refuse them in one line, or score the whole text.
 
-fairseq omits long samples. The score of a part of the data can then be mistaken for the score of all data.
+fairseq omits long samples, so that users may mistake the score of a part of the data for the score of all data.
 """
 
 import logging
@@ -28,9 +28,9 @@ class _Scoring:
     """Flags of the running ``fairseq-eval-lm``."""
 
     has_block: bool  # whether --tokens-per-sample is given
-    context: int
-    skips: bool
-    max_tokens: int | None  # limit of a batch; a batch has at least one block
+    context: int  # --context-window
+    skips: bool  # --skip-invalid-size-inputs-valid-test
+    max_tokens: int | None  # limit of a batch, and so of a block
 
 
 # None in every other command.
@@ -41,21 +41,21 @@ _scoring: ContextVar[_Scoring | None] = ContextVar("_scoring", default=None)
 def score_every_token() -> None:
     """Score every token of a text in ``fairseq-eval-lm``, and stop a command that has omitted all samples.
 
-    fairseq cuts the text into blocks of 1024 tokens unless ``--tokens-per-sample`` is given, and omits every block with more tokens than
-    the model has positions. It then prints the loss of the other blocks, or 0.0000, with status 0. With this repair the default is the
-    block size of the training, and a block that is too long is refused. In fairseq, a training that omits all samples starts one empty
-    epoch after the other. ``trainer`` calls ``read_flags`` and ``use_block_of_training``.
+    fairseq splits the text into blocks of ``--tokens-per-sample`` tokens (default 1024), and omits every block with more tokens than the
+    model has positions. It then prints the loss of the other blocks, or 0.0000, with status 0. With this repair the default is the block
+    size of the training, and longer blocks than the model accepts are refused. A training that omits all samples is also stopped: in
+    fairseq it runs through empty epochs. ``trainer`` calls ``read_flags`` and ``use_block_of_training``.
     """
     wrap(FairseqTask, "filter_indices_by_size", filter_indices_by_size)
 
 
 @repair("long-sentences")
 def name_long_sentences():
-    """Name in one line the sentences that are too long for a model (fairseq #257).
+    """Report sentences that are too long for a model in one line (fairseq #257).
 
-    fairseq raises an exception with the number of one sentence. A training raises it at the end of the first epoch. A long line ends the
-    session of ``fairseq-interactive``. With this repair, a training checks its validation data when it starts. ``fairseq-interactive``
-    skips the line with a warning, translates the others, and ends with an error that lists the numbers of all such lines. With
+    fairseq raises an exception with the number of one sentence: in a training after the first epoch, in ``fairseq-interactive`` in the
+    middle of a session. With this repair, a training checks its validation data when it starts. ``fairseq-interactive`` skips long lines
+    with a warning, translates the others, and ends with an error that lists the numbers of the skipped lines. With
     ``--skip-invalid-size-inputs-valid-test`` it ends without an error, as before. Long training sentences are omitted with a warning, as
     before. ``ReservoirTrainer`` calls ``check_validation``.
     """
@@ -63,7 +63,7 @@ def name_long_sentences():
 
 
 def filter_indices_by_size(original, task, indices, dataset, max_positions=None, ignore_invalid_inputs=False):
-    """Hook for both repairs. fairseq's function omits the samples that are too long, or raises an exception."""
+    """Hook for both repairs above. fairseq's function omits long samples or raises an exception."""
     if name_long_sentences.is_applied:
         session = current_session()
         if session is not None and _name(task, dataset) is None:
@@ -78,11 +78,6 @@ def filter_indices_by_size(original, task, indices, dataset, max_positions=None,
 
 def read_flags(parser, flags, words) -> None:
     """Store the flags of ``fairseq-eval-lm`` for ``filter_indices_by_size``.
-
-    Args:
-        parser: the parser of the command.
-        flags: the namespace that it returned.
-        words: the command line.
 
     Raises:
         InputError: the context is negative, or leaves no token of a block to score.
@@ -131,13 +126,13 @@ def _refuse_to_leave_out(task, indices, dataset, kept, max_positions):
     is_of_data = scoring or any(dataset is loaded for loaded in task.datasets.values())
     if is_of_data and len(indices) and not len(kept):
         raise InputError(
-            f"all {len(indices):,} samples are longer than the limit of {max_positions} tokens, so none is left; the limit is set by "
-            f"--max-source-positions, --max-target-positions or --max-positions, the length of text blocks by {_BLOCK}"
+            f"all {len(indices):,} samples are longer than the limit of {max_positions} tokens; raise it with --max-source-positions, "
+            f"--max-target-positions or --max-positions, or shorten text blocks with {_BLOCK}"
         )
 
 
 def _refuse_part(scoring, task, dataset, indices, kept, positions):
-    """Refuse blocks that, including their context, have more tokens than the model has positions."""
+    """Refuse blocks if a block with its context has more tokens than the model has positions."""
     block = getattr(getattr(task, "args", None), "tokens_per_sample", 0) + scoring.context
     cure = f"give --sample-break-mode none {_BLOCK} {positions}"
     if len(kept) < len(indices) and not scoring.skips:
@@ -145,7 +140,7 @@ def _refuse_part(scoring, task, dataset, indices, kept, positions):
         tokens, of = (sum(dataset.num_tokens(i) for i in those) for those in (left_out, indices.tolist()))
         raise InputError(
             f"{_BLOCK} {block}: {len(left_out):,} of {len(indices):,} blocks, with {tokens:,} of {of:,} tokens, are longer than the "
-            f"model's {positions} positions and would not be scored; {cure}, or omit them by {_SKIP}"
+            f"model's {positions} positions and would not be scored; {cure}, or omit them with {_SKIP}"
         )
     is_number = isinstance(positions, (int, float))
     if isinstance(dataset, LMContextWindowDataset) and is_number and len(kept) > 1 and block > positions:
@@ -155,10 +150,10 @@ def _refuse_part(scoring, task, dataset, indices, kept, positions):
 
 
 def check_validation(trainer) -> None:
-    """Refuse validation data with sentences that are too long, before a training makes its first update.
+    """Refuse validation data with sentences that are too long, before the first update of a training.
 
     Raises:
-        InputError: there are such sentences, and no flag omits them.
+        InputError: a sentence is too long, and no flag omits it.
     """
     task = trainer.task
     if not name_long_sentences.is_applied or trainer.cfg.dataset.skip_invalid_size_inputs_valid_test:
@@ -183,14 +178,14 @@ def _leave_out_lines(session, indices, dataset, max_positions, quietly):
     for index in sorted(left_out):
         number = session.first + int(index)
         lengths = _too_long(dataset, [index], max_positions)
-        logger.warning("line %d is not translated: it %s", number, lengths)
+        logger.warning("line %d is not translated, because it %s", number, lengths)
         if not quietly:
             session.left_out.append(number)
     return kept
 
 
 def _too_long(dataset, left_out, limits):
-    """As in ``has 9 source tokens including the end of the sentence, but the model accepts 5 (--max-source-positions)``."""
+    """Describe the longest sample, as in ``has 9 source tokens including ..., but the model accepts 5 (--max-source-positions)``."""
     sizes = [dataset.size(index) for index in left_out]
     if isinstance(limits, dict):
         return f"has {sizes[0]} tokens, but the model accepts {limits}"
@@ -216,5 +211,5 @@ def _split(task, dataset):
 
 
 def _name(task, dataset):
-    """The split that a dataset belongs to, or None."""
+    """The name of the split of a dataset, or None."""
     return next((name for name, of_split in task.datasets.items() if of_split is dataset), None)

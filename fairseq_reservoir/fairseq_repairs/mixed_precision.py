@@ -24,9 +24,9 @@ FP32_WEIGHTS = "fp32_weights"
 def unscale_once() -> None:
     """Divide gradients by the loss scale of ``--amp`` once.
 
-    Before clipping, fairseq passes torch's optimizer to the scaler. For the step it passes its own wrapper of that optimizer. The scaler
-    identifies optimizers by their id, so it divides the gradients a second time. SGD's steps then are too small by a factor of the loss
-    scale. Adam's gradients become as small as its eps, and its moments jump each time the scale grows.
+    fairseq passes torch's optimizer to the scaler before clipping, and its own wrapper of that optimizer for the step. The scaler takes
+    them for two optimizers and divides the gradients twice. SGD's steps are then too small by the factor of the loss scale. Adam's
+    gradients become as small as its eps, and its moments jump each time the scale grows.
     """
 
     class AMPOptimizer(optim.AMPOptimizer):
@@ -47,8 +47,8 @@ def unscale_once() -> None:
 def keep_fp32_weights() -> None:
     """Resume a training with ``--bf16`` or ``--fp16`` from its fp32 weights.
 
-    Both flags train weights in fp32 and compute with a rounded copy. fairseq saves only the copy, so each resume rounds all weights.
-    Updates that are too small for the lower precision are lost. With this repair the optimizer's state contains the fp32 weights, 4 bytes
+    Both flags train weights in fp32 and compute with a rounded copy. fairseq saves only the copy, so each resume rounds all weights and
+    loses updates that are too small for the lower precision. With this repair the optimizer's state contains the fp32 weights, 4 bytes
     per trained parameter. ``--memory-efficient-bf16`` and ``--memory-efficient-fp16`` have no fp32 weights.
     """
 
@@ -59,7 +59,7 @@ def keep_fp32_weights() -> None:
         def load_state_dict(self, state_dict, optimizer_overrides=None):
             super().load_state_dict(state_dict, optimizer_overrides)
             for (parameter, weight), saved in zip(_fp32_weights(self), state_dict.get(FP32_WEIGHTS, ())):
-                # If somebody has edited the model in the checkpoint, its weights are newer than the fp32 weights.
+                # If a user has edited the model in the checkpoint, its weights are newer than the fp32 weights.
                 if saved.shape == weight.shape and torch.equal(saved.to(parameter), parameter):
                     weight.copy_(saved)
 
@@ -67,7 +67,7 @@ def keep_fp32_weights() -> None:
 
 
 def _fp32_weights(optimizer):
-    """All pairs (parameter, its fp32 weight), even if fairseq stores the fp32 weights of a device in one flat tensor."""
+    """All pairs (parameter, its fp32 weight). fairseq may store the fp32 weights of a device in one flat tensor."""
     flat = optimizer.fp32_params
     if not optimizer.has_flat_params:
         return [(p, weight.detach()) for p, weight in zip(optimizer.fp16_params, flat)]
@@ -82,7 +82,7 @@ def _fp32_weights(optimizer):
 
 
 class SkippedUpdate(Exception):
-    """The gradients of an update overflow on a CPU. fairseq's ``train_step`` does not catch this exception."""
+    """Gradient overflow on a CPU. Unlike ``OverflowError``, fairseq's ``train_step`` does not catch it."""
 
 
 @repair(
@@ -93,14 +93,14 @@ def keep_overflow_on_cpu():
     """Continue a training in fp16 without a GPU after a gradient overflow.
 
     fairseq skips such an update and allocates its gradient norm, 0, on a GPU, even if there is none. The training ends with
-    ``AssertionError: Torch not compiled with CUDA enabled``. The loss scale grows, so there is an overflow sooner or later.
+    ``AssertionError: Torch not compiled with CUDA enabled``. Because the loss scale grows, every such training ends like this.
     ``ReservoirTrainer`` calls the two functions below.
     """
 
 
 @contextlib.contextmanager
 def overflow_skips_update():
-    """While gradients are clipped without a GPU: raise ``SkippedUpdate`` in place of the scaler's ``OverflowError``."""
+    """Context in which gradients are clipped. Without a GPU, raise ``SkippedUpdate`` in place of the scaler's ``OverflowError``."""
     try:
         yield
     except OverflowError as error:
@@ -110,7 +110,10 @@ def overflow_skips_update():
 
 
 def skip_update(trainer, overflow: SkippedUpdate) -> None:
-    """Skip an update as fairseq's ``train_step`` does, but without a norm on a GPU. Call this in ``metrics.aggregate("train")``."""
+    """Skip an update as fairseq's ``train_step`` does, except that the gradient norm is not put on a GPU.
+
+    Call this in ``metrics.aggregate("train")``.
+    """
     logger.info("NOTE: gradient overflow detected, ignoring gradient, %s", overflow)
     if hasattr(trainer, "param_names") and hasattr(trainer.optimizer, "fp32_optimizer"):
         for p, name in zip(trainer.optimizer.fp32_optimizer.params, trainer.param_names):

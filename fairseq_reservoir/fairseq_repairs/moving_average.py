@@ -20,8 +20,7 @@ def keep_untrained_tensors_in_ema():
 
     fairseq averages every tensor of the model. With a decay d, ``d * x + (1 - d) * x`` is not exactly ``x`` in floating point, so a
     frozen tensor changes a little with every update. An integer buffer ends the run ("result type Float can't be cast to ... Long").
-    Entries that equal their average are not changed; the comparison does not synchronise the device. Trained tensors are averaged by
-    fairseq.
+    With this repair, fairseq averages only trained tensors. In other tensors, entries that equal their average keep their bits.
 
     fairseq averages a tied tensor once for each of its names. With two names and a decay of 0.9, the new value has a weight of 0.19, not
     0.1.
@@ -50,7 +49,7 @@ def keep_untrained_tensors_in_ema():
 
 
 def _once(state, averages):
-    """The entries of a model's state, but only the first of several names of a tied average."""
+    """Return the entries of a model's state dict, and only the first name of each tied average."""
     seen, kept = set(), {}
     for name, value in state.items():
         average = averages.get(name)
@@ -68,14 +67,14 @@ def begin_average_from_any_checkpoint():
     """Let the average of ``--store-ema`` begin at the weights of a checkpoint without an average.
 
     fairseq deletes these weights before it needs them. ``--finetune-from-model`` and resuming end with ``KeyError: 'model'``. With
-    ``--ema-seed-model`` the average begins at the weights of that model, as fairseq documents. With ``--ema-update-freq`` the number of
-    updates since the last average is restored; fairseq sets it to 0. ``ReservoirTrainer`` calls the three functions below.
+    ``--ema-seed-model`` the average begins at the weights of that model, as fairseq documents. This repair also restores the number of
+    updates since the last average, for ``--ema-update-freq``. ``ReservoirTrainer`` calls the three functions below.
     """
 
 
 @contextlib.contextmanager
 def average_loaded_later(trainer):
-    """While fairseq loads a checkpoint: keep it from loading the average. ``begin_average`` loads the average afterwards."""
+    """Context in which fairseq loads a checkpoint without its average. ``begin_average`` loads the average afterwards."""
     flags = trainer.cfg.ema
     if not (begin_average_from_any_checkpoint.is_applied and flags.store_ema):
         yield
@@ -88,7 +87,7 @@ def average_loaded_later(trainer):
 
 
 def begin_average(trainer, filename: str, extra_state: dict | None) -> None:
-    """Restore the average from a loaded checkpoint, or begin it at the weights of the model."""
+    """Restore the average from a loaded checkpoint. If it has none, begin the average at the weights of the model."""
     flags = trainer.cfg.ema
     if not (begin_average_from_any_checkpoint.is_applied and flags.store_ema):
         return
@@ -100,7 +99,7 @@ def begin_average(trainer, filename: str, extra_state: dict | None) -> None:
         if flags.ema_fp32:
             trainer.ema.build_fp32_params(extra_state.get("ema_fp32_params"))
     elif PathManager.isfile(filename):
-        trainer._build_ema()  # fairseq would build it only after an update, at its first use
+        trainer._build_ema()  # fairseq would build it after the first update
         whose = f"--ema-seed-model {flags.ema_seed_model}" if flags.ema_seed_model else "its model"
         logger.warning("--store-ema: %s has no average; the average begins at the weights of %s", filename, whose)
 

@@ -1,7 +1,7 @@
-"""Load numbers and arrays of numpy from a checkpoint by constructors that check their arguments.
+"""Load numpy's numbers and arrays from a checkpoint with constructors that check their arguments.
 
 numpy's own constructors do not check them. A data type with objects, or with fields beyond its size, turns bytes of a file into a
-pointer. ``torch.load`` finds the constructors of this module under numpy's names. They accept plain numbers only.
+pointer. ``torch.load`` finds the constructors of this module under numpy's names. They accept only plain numbers.
 """
 
 import math
@@ -9,7 +9,7 @@ from pickle import UnpicklingError
 
 import numpy as np
 
-# Widths in bytes follow the kind: bool, signed, unsigned, floating point.
+# Kind (bool, signed, unsigned, floating point) and width in bytes.
 CODES = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 
 
@@ -30,7 +30,7 @@ class PlainType:
 
 
 class Array(np.ndarray):
-    """Replaces ``numpy.ndarray`` while unpickling: an array that can be filled once, with exactly the bytes of its shape.
+    """Replaces ``numpy.ndarray`` while unpickling: an array that is filled once, with exactly the bytes that its shape needs.
 
     It is pickled as an ordinary array.
     """
@@ -69,7 +69,7 @@ def number(kind, raw):
 
 
 def no_bytes() -> bytes:
-    """Replaces ``bytes``, which a pickle calls for the content of an array without entries."""
+    """Replaces ``bytes``, with which a pickle creates the content of an empty array."""
     return b""
 
 

@@ -1,11 +1,11 @@
-"""Answer the flags and architectures of the papers' official code with the flags of this package.
+"""Translate flags and architectures of the papers' official code into the flags of this package.
 
 A user who pastes a command of the one-layer supermask paper gets one line with the flags to give instead. docs/coming-from-the-papers.md
-has the same table with explanations.
+explains them.
 """
 
 _ARCHITECTURE = "supermask_one_layer_transformer"
-# Flag -> our flags. {} is the given value. A dictionary has one entry per value. None: no counterpart.
+# Flag of the papers -> our flags. {} stands for the given value. A dictionary has one entry per value. None: no counterpart.
 _FLAGS: dict[str, str | None | dict[str, str | None]] = {
     "--prune-ratio": "--mask-keep-ratio {}",
     "--prune-method": {
@@ -46,12 +46,9 @@ _ARCHITECTURES = {
 
 
 def answers(unrecognized: list[str]) -> tuple[list[str], list[str]]:
-    """Return an answer for each flag of the papers' code, and the other unrecognized words.
+    """Return an answer for each flag of the papers' code, and the other words that argparse does not recognize.
 
     ``["--prune-ratio", "0.5", "--no-such"]`` gives ``["--prune-ratio: in this package --mask-keep-ratio 0.5"]`` and ``["--no-such"]``.
-
-    Args:
-        unrecognized: the words that argparse does not recognize, in the order of the command line.
     """
     found, others, words = [], [], list(unrecognized)
     while words:

@@ -1,6 +1,6 @@
 """Repairs of resuming within an epoch: train on exactly the remaining sentences, or refuse in one line.
 
-fairseq saves only the number of batches that each rank has trained on (fairseq#781).
+fairseq saves only how many batches each rank has trained on (fairseq#781).
 """
 
 import math
@@ -26,7 +26,7 @@ def count_groups_from_the_place():
     """Train to the end of the epoch after a resume with another ``--update-freq``.
 
     fairseq counts groups of ``--update-freq`` batches from the start of the epoch. If a run resumes at a batch that is not a multiple of
-    the new ``--update-freq``, the epoch may have one group more. fairseq skipped that group, and then trained the same epoch again.
+    the new ``--update-freq``, the epoch may have one more group. fairseq skips this group, and then trains the same epoch again.
     """
 
     class GroupedIterator(iterators.GroupedIterator):
@@ -35,7 +35,7 @@ def count_groups_from_the_place():
             left = (batches - done) / chunk_size
             groups = math.floor(left) if skip_remainder_batch else math.ceil(left)
             start = math.ceil(done / chunk_size)
-            # fairseq's own constructor would limit the batches by its count, and a BufferedIterator keeps that limit.
+            # fairseq's own constructor would call ``take`` with its own count, and a BufferedIterator keeps that limit.
             iterators.CountingIterator.__init__(
                 self,
                 iterators._chunk_iterator(iterable, chunk_size, skip_remainder_batch),
@@ -55,8 +55,8 @@ def count_groups_from_the_place():
 def resume_with_other_processes():
     """Resume within an epoch at the right batch with another number of processes.
 
-    fairseq counts the batches of each process. With another number of processes, the same count is another position in the epoch. Batches
-    were trained on twice, or not at all.
+    fairseq counts the batches of each process. With another number of processes, the same count is a different position in the epoch, so
+    fairseq trains on some batches twice or skips them.
     """
     _wrap_iterator()
 
@@ -65,8 +65,8 @@ def resume_with_other_processes():
 def refuse_other_batches():
     """Refuse to resume within an epoch if its batches differ from those of the checkpoint.
 
-    With another ``--batch-size``, ``--max-tokens``, ``--seed`` or other data, the same count of batches is another position. fairseq
-    trained on sentences twice, skipped sentences, or ended in a traceback.
+    With another ``--batch-size``, ``--max-tokens``, ``--seed`` or other data, the same count of batches is a different position. fairseq
+    trains on some sentences twice, skips others, or ends in a traceback.
     """
     _wrap_iterator()
 
@@ -77,7 +77,7 @@ def _wrap_iterator():
 
 
 def state_dict(original, iterator):
-    """fairseq's state of an iterator, with the entries of both repairs above."""
+    """Hook: add the entries of both repairs above to fairseq's state of an iterator."""
     state = original(iterator)
     if resume_with_other_processes.is_applied:
         state = state | {_PROCESSES: iterator.num_shards}
@@ -87,17 +87,26 @@ def state_dict(original, iterator):
 
 
 def load_state_dict(original, iterator, state):
-    """Check that the state was saved with the same batches, convert its position to the number of processes of this run, and load it.
+    """Hook: check the batches of the saved state, convert its position for the number of processes of this run, and load it.
 
     Raises:
         InputError: this run cannot continue at that position.
     """
-    if refuse_other_batches.is_applied and is_within(iterator, state):
+    checks = refuse_other_batches.is_applied and is_within(iterator, state)
+    if checks:
         compare(state.get(_BATCHES) or {}, describe(iterator))
-        refuse_a_place_behind_the_end(iterator, state)
     if resume_with_other_processes.is_applied:
         state = _counted_for_these_processes(iterator, state)
-    return original(iterator, state)
+    try:
+        return original(iterator, state)
+    except RuntimeError as error:
+        if not checks or "dataloader mismatch" not in str(error):
+            raise
+        done = state["iterations_in_epoch"] * iterator.num_shards
+        raise InputError(
+            f"--batch-size, --max-tokens or data: this run has {len(iterator.frozen_batches)} batches in an epoch, but the checkpoint was "
+            f"saved after {done} batches of an epoch; {_GIVE_THE_SAME}, {_OR_RESET}"
+        ) from error
 
 
 def _counted_for_these_processes(iterator, state):
@@ -119,12 +128,12 @@ def _counted_for_these_processes(iterator, state):
 
 
 def is_within(iterator: iterators.EpochBatchIterator, state: dict) -> bool:
-    """Whether the state is within an epoch, and the iterator has one list of batches. Subclasses may have more."""
+    """Whether the state is within an epoch of an iterator with one list of batches. Subclasses may have several lists."""
     return type(iterator) is iterators.EpochBatchIterator and bool(state.get("iterations_in_epoch"))
 
 
 def describe(iterator: iterators.EpochBatchIterator) -> dict[str, int]:
-    """Numbers that are equal for the same batches in the same order: their count, sentences and checksum, and how they are shuffled."""
+    """Describe the batches and their order: number of batches and sentences, a checksum, and the settings of the shuffling."""
     batches = iterator.frozen_batches
     if getattr(iterator, "described", (None,))[0] is not batches:
         checksum = 0
@@ -148,10 +157,10 @@ def _bytes_of(batch):
 
 
 def compare(saved: dict[str, int], now: dict[str, int]) -> None:
-    """Refuse the batches of this run if they are not those of the checkpoint.
+    """Refuse to resume if the batches of this run differ from the batches of the checkpoint.
 
     Args:
-        saved: result of ``describe`` for the saved iterator; empty in checkpoints that are older than this repair.
+        saved: result of ``describe`` for the saved iterator; empty for checkpoints of plain fairseq and of earlier versions.
         now: result of ``describe`` for the iterator of this run.
 
     Raises:
@@ -173,18 +182,4 @@ def compare(saved: dict[str, int], now: dict[str, int]) -> None:
         other = f"the checkpoint was saved within an epoch of {that}" if this != that else "not those of the checkpoint"
         raise InputError(
             f"--batch-size, --max-tokens or data: this run has {this}, but {other}; {_GIVE_THE_SAME}, {_OR_RESET}"
-        )
-
-
-def refuse_a_place_behind_the_end(iterator: iterators.EpochBatchIterator, state: dict) -> None:
-    """Refuse a position beyond the end of the epoch, in a checkpoint without a description of its batches.
-
-    Raises:
-        InputError: fairseq itself would end in a traceback ("dataloader mismatch").
-    """
-    done = state["iterations_in_epoch"] * state.get(_PROCESSES, iterator.num_shards)
-    if state.get("version", 1) > 1 and done >= len(iterator.frozen_batches):
-        raise InputError(
-            f"--batch-size, --max-tokens or data: this run has {len(iterator.frozen_batches)} batches in an epoch, but the checkpoint was "
-            f"saved after {done} batches of an epoch; {_GIVE_THE_SAME}, {_OR_RESET}"
         )

@@ -19,7 +19,7 @@ from .repair import repair, wrap
     needed=lambda: distributed_fairseq_model.DistributedDataParallel is torch.nn.parallel.DistributedDataParallel,
 )
 def let_ddp_wrap_cpu_modules():
-    """Pass no device to torch's DistributedDataParallel for a module on the CPU.
+    """Pass no device to torch's DistributedDataParallel if the module is on the CPU.
 
     fairseq always passes ``device_ids=[device_id]``. torch refuses that for CPU modules, so the default
     ``--ddp-backend pytorch_ddp`` cannot train on CPUs ("DistributedDataParallel's input module must be on ...").
@@ -42,8 +42,9 @@ def _uses(function, word) -> bool:
 def let_gloo_gather_objects():
     """Let ``all_gather_list`` work between CPU processes.
 
-    It always allocates a CUDA buffer. Criteria with logs that cannot be summed end with ``type torch.cuda.ByteTensor not available``
-    after the first update. fairseq stores the buffers as attributes of the function that has this name, which is now the hook.
+    fairseq's function always allocates a CUDA buffer. Criteria with logs that cannot be summed end after the first update with
+    ``type torch.cuda.ByteTensor not available``. fairseq finds the buffers as attributes of ``distributed_utils.all_gather_list``, which
+    is now the hook.
     """
 
     def all_gather_list(original, data, group=None, max_size=16384):
@@ -65,7 +66,7 @@ def broadcast_checkpoints():
     """Resume a run with more than one rank.
 
     Rank 0 reads the checkpoint and broadcasts it. The other ranks unpickle it with ``torch.load``, which since torch 2.6 refuses the
-    configuration: ``Unsupported global: omegaconf.dictconfig.DictConfig``. torch's function to broadcast objects accepts it, because the
+    configuration: ``Unsupported global: omegaconf.dictconfig.DictConfig``. torch's own function to broadcast objects accepts it. The
     ranks of a run trust each other.
     """
 
@@ -81,16 +82,15 @@ def broadcast_checkpoints():
 def reduce_only_what_is_trained():
     """Reduce only the gradients of trained parameters with ``--ddp-backend legacy_ddp``.
 
-    fairseq reduces a buffer with room for all parameters, even if few have a gradient. The buffer has the dtype of the first parameter.
-    That parameter may be frozen, or in half precision while others, such as the scores of masks, are in fp32.
+    fairseq reduces a buffer with room for all parameters, even if few have a gradient. The buffer has the dtype of the first parameter,
+    which may be frozen, or in half precision although mask scores, for example, are in fp32.
     """
 
     def all_reduce_grads(original, ddp):
         trained = [parameter for parameter in ddp.module.parameters() if parameter.requires_grad]
         size = min(ddp.buffer_size, sum(parameter.numel() for parameter in trained))
-        if trained and (
-            ddp.buffer is None or ddp.buffer.numel() != size
-        ):  # a freeze schedule changes the trained parameters
+        # A freeze schedule changes the trained parameters.
+        if trained and (ddp.buffer is None or ddp.buffer.numel() != size):
             ddp.buffer = next((p for p in trained if p.dtype == torch.float32), trained[0]).new(size)
         original(ddp)
 
@@ -102,18 +102,13 @@ def score_everything_in_one_process():
     """Refuse ``--distributed-world-size`` above 1 if a command would score only the first part of the data.
 
     ``fairseq-generate`` and ``fairseq-eval-lm`` divide the data into parts, and print the BLEU or the loss of one part.
-    ``fairseq-eval-lm`` also does so by ``--num-shards``. A command that selects its part is not refused. ``trainer.reading_flags`` calls
-    ``refuse_shares``.
+    ``fairseq-eval-lm`` also does so with ``--num-shards``. A command that selects its part is not refused. ``trainer.reading_flags``
+    calls ``refuse_shares``.
     """
 
 
 def refuse_shares(parser, flags, words) -> None:
     """Refuse a command that would score only the first part of the data.
-
-    Args:
-        parser: the parser of the command.
-        flags: the namespace that it returned.
-        words: the command line.
 
     Raises:
         InputError: one line with the flag.
@@ -129,13 +124,13 @@ def refuse_shares(parser, flags, words) -> None:
         if shares > 1 and not given & {"--distributed-rank", "--shard-id"}:
             raise InputError(
                 f"{flag_of(name)} {shares}: this command would score only the first of {shares} parts of the data; remove the flag, or "
-                "select a part by --distributed-rank"
+                "select a part with --distributed-rank"
             )
 
 
 @repair("shared-validation")
 def validate_without_a_batch():
-    """Let ``fairseq-validate`` run with a number of batches that is not a multiple of the ranks.
+    """Let ``fairseq-validate`` run if the number of batches is not a multiple of the number of ranks.
 
     In fairseq, a rank without a batch ends in a KeyError.
     """

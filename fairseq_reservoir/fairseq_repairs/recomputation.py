@@ -17,14 +17,14 @@ def recompute_what_is_trained() -> None:
 def checkpointed_forward(original, forward, offload, *args, **kwargs):
     """Run a layer. Run it again in the backward pass if its first input requires a gradient or the layer has a trained parameter.
 
-    If no input of a layer requires a gradient, fairseq computes none, not even for its parameters. A layer above frozen embeddings is
-    silently not trained. Such a layer gets an additional input that requires a gradient. It ignores that input. The trained parameters
-    are determined at every call, because freeze schedules change them.
+    If no input requires a gradient, fairseq computes none, not even for the layer's parameters. A layer above frozen embeddings is then
+    not trained. This hook gives such a layer an unused input that requires a gradient. It checks for trained parameters at every call,
+    because freeze schedules change them.
     """
     first = next(iter((*args, *kwargs.values())), None)
     if not torch.is_grad_enabled() or getattr(first, "requires_grad", False):
         return original(forward, offload, *args, **kwargs)
-    # If ``forward`` is not a method any more, the whole layer is frozen: see frozen_dtype.
+    # If ``forward`` is not a method, the whole layer is frozen; see frozen_dtype.
     layer = getattr(forward, "__self__", None)
     if layer is None or not any(parameter.requires_grad for parameter in layer.parameters()):
         return forward(*args, **kwargs)

@@ -29,8 +29,8 @@ class Repair:
 
     Attributes:
         name: name of the repair in lists and in ``FAIRSEQ_RESERVOIR_WITHOUT``.
-        put_right: applies the repair; its docstring describes the defect.
-        is_needed: whether the defect exists; called before ``put_right``.
+        put_right: function that applies the repair. Its docstring describes the defect.
+        is_needed: function that checks whether the defect exists.
     """
 
     name: str
@@ -92,7 +92,7 @@ def switched_off(repairs: Iterable[Repair]) -> set[str]:
     """The names in ``FAIRSEQ_RESERVOIR_WITHOUT``.
 
     Raises:
-        InputError: one of them is unknown.
+        InputError: a name is unknown.
     """
     known = [one.name for one in repairs]
     given = {name.strip() for name in os.environ.get(WITHOUT, "").split(",")} - {""}
@@ -106,8 +106,7 @@ def wrap(owner, name: str, hook: Callable) -> None:
 
     Args:
         owner: a module, or the class of a method. The hook of a method gets the instance or the class after ``original``.
-        name: the attribute of the owner. It may be any callable: a function, a bound method, a builtin, a ``functools.partial``, an
-            object with ``__call__``.
+        name: name of any callable of a module, or of a function of a class.
         hook: a function that may call ``original`` with its arguments. If a function has two hooks, the later one is called first.
     """
     found = inspect.getattr_static(owner, name)
@@ -124,21 +123,7 @@ def wrap(owner, name: str, hook: Callable) -> None:
     replacement: Any = hooked
     if is_marked:
         replacement = type(found)(hooked)
-    elif inspect.isclass(owner) and not _takes_instance(found):
-        replacement = staticmethod(hooked)
     setattr(owner, name, replacement)
-
-
-def _takes_instance(attribute) -> bool:
-    """Return whether an attribute of a class receives the instance as its first argument when it is called through one.
-
-    From Python 3.13 on, ``functools.partial`` has a ``__get__``, which only warns that 3.14 will pass the instance.
-    """
-    return (
-        hasattr(type(attribute), "__get__")
-        and not inspect.ismethod(attribute)
-        and not isinstance(attribute, functools.partial)
-    )
 
 
 def hooks_of(function: Callable) -> list[Callable]:

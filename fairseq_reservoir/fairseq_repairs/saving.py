@@ -1,4 +1,4 @@
-"""Repairs of writing checkpoints: write them completely or not at all, append a hash, and report errors of the disk in one line."""
+"""Repairs of writing checkpoints: write complete files with a hash, or none, and report disk errors in one line."""
 
 import shutil
 
@@ -15,9 +15,9 @@ REFUSAL = "--save-dir: {path} cannot be written ({why}); earlier checkpoints are
 def write_once() -> None:
     """Write a checkpoint once, with a seal, and leave no incomplete file behind.
 
-    The seal is a hash of the file at its end; see ``archive``. When writing fails, fairseq tries twice more, and appends to the bytes
-    that are already written. If that succeeds, the file has the name of the checkpoint, but ``torch.load`` refuses it. If not, half a
-    file and three tracebacks remain.
+    The seal is a hash at the end of the file; see ``archive``. When writing fails, fairseq tries twice more, and appends to the bytes
+    that are already written. If a later try succeeds, ``torch.load`` refuses the file. If none does, half a file and three tracebacks
+    remain.
     """
 
     def torch_persistent_save(original, obj, filename, async_write=False):
@@ -34,16 +34,16 @@ def write_once() -> None:
 def copy_checkpoints_whole() -> None:
     """Replace ``checkpoint_last.pt`` in one step.
 
-    fairseq writes one checkpoint under a temporary name and renames it, but copies it over the others byte by byte. If the run is
-    stopped during the copy, or the disk is full, half a ``checkpoint_last.pt`` is left and nothing to resume from.
+    fairseq writes one checkpoint under a temporary name and renames it, but it copies this file over the other checkpoints byte by
+    byte. If the run is stopped during the copy, or the disk is full, half a ``checkpoint_last.pt`` remains, which cannot be resumed.
     """
 
     def copy(original, src_path, dst_path, overwrite=False):
-        # iopath copies files on other machines.
+        # Remote files are left to iopath.
         if not all(map(file_io.PathManager.supports_rename, (src_path, dst_path))):
             return original(src_path, dst_path, overwrite)
         with replacing(dst_path, REFUSAL) as part:
-            shutil.copyfile(src_path, str(part))  # like iopath, but iopath ignores errors
+            shutil.copyfile(src_path, str(part))  # as iopath does, which ignores errors
         return dst_path
 
     wrap(file_io.PathManager, "copy", copy)

@@ -1,4 +1,4 @@
-"""Repairs of the start of every command: numpy's names, ``--bf16``, hydra's warnings, unused validation data."""
+"""Repairs that every command needs at its start: numpy's old names, ``--bf16``, hydra's warnings, unused validation data."""
 
 import inspect
 import warnings
@@ -20,8 +20,8 @@ _NUMPY_NAMES = {"int": int, "float": float, "compat": SimpleNamespace(long=np.in
 def restore_numpy_names():
     """Restore the names in numpy that fairseq still uses.
 
-    numpy 1.24 removed ``np.int`` and ``np.float``, which span masks and the CRF layer use. A later numpy 2 removed ``np.compat``, which
-    blocks of text for language models and prompts of ``fairseq-interactive`` use. A run ends with an AttributeError in the middle.
+    numpy 1.24 removed ``np.int`` and ``np.float``, which fairseq's span masks and CRF layer use. A later numpy 2 removed ``np.compat``,
+    which its text blocks for language models and ``fairseq-interactive`` use. A run then ends in the middle with an AttributeError.
     """
     for name in _NUMPY_NAMES.keys() - vars(np).keys():
         setattr(np, name, _NUMPY_NAMES[name])
@@ -40,7 +40,7 @@ def find_buckets_of_lengths():
 
 @repair("unused-validation")
 def name_unused_validation():
-    """Report in one line validation data in the DATA folder that no flag selects."""
+    """Report unused validation data in the DATA folder in one line."""
 
     def raise_if_ignored(original, cfg):
         try:
@@ -70,8 +70,8 @@ def restore_tpu(parser, flags, words) -> None:
 def hush_hydra():
     """Hide hydra's deprecation warnings about fairseq's use of hydra.
 
-    Every command starts with about twenty lines of warnings. They hide the message about a mistyped flag, and a user cannot avoid them.
-    Warning filters of the user still have priority.
+    Every command starts with about twenty lines of warnings, in which the message about a mistyped flag is easily missed. A user cannot
+    avoid them. The user's own warning filters still have priority.
     """
     warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\.", append=True)
     warnings.filterwarnings("ignore", message=r"\s*'\w+' is validated against ConfigStore schema", append=True)

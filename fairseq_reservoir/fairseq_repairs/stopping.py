@@ -23,7 +23,10 @@ def _command():
 
 
 def forget_earlier_runs() -> None:
-    """Delete the best losses of earlier trainings in this process, such as jobs of a hydra multirun. fairseq stores them on functions."""
+    """Delete the best losses of earlier trainings in this process, such as jobs of a hydra multirun.
+
+    fairseq stores them as attributes of functions.
+    """
     vars(checkpoint_utils.save_checkpoint).pop("best", None)
     for name in _COUNTED:
         vars(_command().should_stop_early).pop(name, None)
@@ -33,19 +36,19 @@ def forget_earlier_runs() -> None:
 def remember_patience():
     """Restore the count of ``--patience`` when a training is resumed.
 
-    fairseq counts again from 0, so the training continues for up to ``--patience`` more validations. ``ReservoirTrainer`` calls
+    fairseq starts again at 0, so the training continues for up to ``--patience`` more validations. ``ReservoirTrainer`` calls
     ``patience_state`` and ``restore_patience``.
     """
 
 
 def patience_state() -> dict:
-    """Entry for a checkpoint's ``extra_state``: the best validation loss and the number of validations since. Empty before the first."""
+    """Return the entry of ``_PATIENCE`` for ``extra_state``; {} before the first validation."""
     counted = {name: vars(_command().should_stop_early).get(name) for name in _COUNTED}
     return {_PATIENCE: counted} if remember_patience.is_applied and counted["best"] is not None else {}
 
 
 def restore_patience(trainer, extra_state: dict | None, reset_optimizer: bool) -> None:
-    """Set the counters from a loaded checkpoint, unless flags reset them."""
+    """Restore the entry of ``_PATIENCE`` from a loaded checkpoint, unless flags reset it."""
     if not remember_patience.is_applied or reset_optimizer or trainer.cfg.checkpoint.reset_meters:
         return
     for name, value in ((extra_state or {}).get(_PATIENCE) or {}).items():
@@ -57,21 +60,16 @@ def restore_patience(trainer, extra_state: dict | None, reset_optimizer: bool) -
 def train_no_further():
     """Stop a resumed training that has already reached ``--max-update`` or ``--patience``.
 
-    fairseq checks these after an update or a validation, so a finished training made more updates whenever it was started again.
+    fairseq checks these limits only after an update or a validation, so each restart of a finished training adds updates.
     """
 
     def train(original, cfg, trainer, task, epoch_itr):
         most, patience = cfg.optimization.max_update, cfg.checkpoint.patience
         if most and trainer.get_num_updates() >= most:
-            logger.info(
-                "--max-update %d: the checkpoint has been trained for at least this many updates; nothing is left to do",
-                most,
-            )
+            logger.info("--max-update %d: the checkpoint already has at least this many updates; nothing to do", most)
             return [None], True
         if 0 < patience <= vars(_command().should_stop_early).get("num_runs", 0):
-            logger.info(
-                "--patience %d: at least this many validations did not improve; nothing is left to do", patience
-            )
+            logger.info("--patience %d: at least this many validations did not improve; nothing to do", patience)
             return [None], True
         return original(cfg, trainer, task, epoch_itr)
 
@@ -82,8 +80,8 @@ def train_no_further():
 def name_what_diverged():
     """End a training with NaN or infinite gradients with the message that describes them.
 
-    fairseq repeats the update with hooks of the backward pass. torch cannot attach them to the output of an encoder, so the training ends
-    with StopIteration. With this repair only the forward pass has hooks. The norms of gradients are still logged by name.
+    To describe them, fairseq repeats the update with hooks in the backward pass. torch cannot attach these to the output of an encoder, so
+    the training ends with StopIteration. With this repair only the forward pass has hooks. Gradient norms are still logged by name.
     """
 
     def check_forward(original, detector, model, forward=True, backward=True):

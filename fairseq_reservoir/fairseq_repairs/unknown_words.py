@@ -1,4 +1,4 @@
-"""A repair of ``--replace-unk``, which replaces unknown words in a translation by words of the source."""
+"""Repair of ``--replace-unk``, which replaces unknown words in a translation by words of the source."""
 
 import os
 
@@ -17,7 +17,7 @@ NO_FILE = "@@ "
 
 
 class _Aligned(list):
-    """An alignment. ``words`` has the source words as they were typed, or is None if they are not available."""
+    """An alignment. ``words`` has the original source words, or is None if they are not available."""
 
     words: list[str] | None = None
 
@@ -29,9 +29,9 @@ def replace_unknown_words():
     Each unknown word is replaced by the source word with the most attention.
 
     If the flag has no value, fairseq opens a file named ``"@@ "``. If it names a file, fairseq ends in an IndexError, because it computes
-    no alignment without ``--print-alignment``. With that flag it ends in a TypeError, because the alignment is a list of pairs. In
-    ``fairseq-interactive``, fairseq would insert ``<unk>`` for a source word that is also unknown. This repair inserts the typed word.
-    Pieces of words are replaced before they are joined. ``fairseq-generate`` still needs the data as text (``--dataset-impl raw``).
+    no alignment without ``--print-alignment``. With ``--print-alignment`` it ends in a TypeError, because the alignment is a list of
+    pairs. In ``fairseq-interactive``, fairseq would insert ``<unk>`` for a source word that is also unknown. This repair inserts the
+    original word. Subwords are replaced before they are joined. ``fairseq-generate`` still needs text data (``--dataset-impl raw``).
     """
 
     def load_align_dict(original, replace_unk):
@@ -39,7 +39,7 @@ def replace_unknown_words():
             return {}
         if replace_unk and not os.path.isfile(replace_unk):
             raise InputError(
-                f"--replace-unk {replace_unk}: no such file; give a file, or omit the value to copy source words"
+                f"--replace-unk {replace_unk}: no such file; give a file, or give no value to copy source words"
             )
         try:
             return original(replace_unk)
@@ -99,7 +99,7 @@ def _alignment(hypothesis, source, dictionary):
 
 
 def _replaced(tokens, words, alignment, align_dict, dictionary, ignored):
-    """The words of a translation, with unknown words replaced."""
+    """Return the words of a translation, with unknown words replaced."""
     source_of = _sources(alignment)
     ignored |= {dictionary.bos(), dictionary.eos(), dictionary.pad()}
     place, found = 0, []
@@ -114,9 +114,9 @@ def _replaced(tokens, words, alignment, align_dict, dictionary, ignored):
 
 
 def _sources(alignment):
-    """Map the position of a target token to the position of its source token.
+    """Map the positions of target tokens to the positions of their source tokens.
 
-    ``alignment`` is a list of pairs (source, target), or has a row of attention weights for each target token.
+    ``alignment`` is a list of pairs (source, target), or a list with a row of attention weights for each target token.
     """
     if alignment and not isinstance(alignment[0], tuple):
         return {place: max(range(len(row)), key=lambda i: float(row[i])) for place, row in enumerate(alignment)}

@@ -16,9 +16,8 @@ from .repair import repair, wrap
 def report_input_errors():
     """End fairseq commands with one line and status 2 after an ``InputError``.
 
-    Plain fairseq shows a mistyped flag or a missing file as a traceback of its own internals. The exception hook is installed when a
-    fairseq command starts its work, because importing the plugin must not change any other program. All other errors are passed to the
-    previous hook.
+    Plain fairseq reports a mistyped flag or a missing file by a traceback. The exception hook is installed when a fairseq command starts
+    its work, because importing the plugin must not change other programs. Other errors are passed to the previous hook.
     """
     # Every command calls this function, even fairseq-preprocess, which does not call parse_args_and_arch.
     wrap(utils, "import_user_module", import_user_module)
@@ -28,8 +27,8 @@ def report_input_errors():
 def import_user_dirs_once():
     """Let every process of a run import its ``--user-dir`` by any path to the folder.
 
-    fairseq compares paths as texts. It finds a folder beside its own as ``.../fairseq/../NAME``, but a started process has imported the
-    package from ``.../NAME``. That process ended with "not globally unique" (fairseq#2143, #3299, #4875).
+    fairseq compares paths as texts. It finds a folder beside its own as ``.../fairseq/../NAME``, but a child process has imported the
+    package from ``.../NAME``. The child process then ends with "not globally unique" (fairseq#2143, #3299, #4875).
     """
     wrap(utils, "import_user_module", import_user_module)
 
@@ -45,11 +44,11 @@ def import_user_module(original, args):
 def is_imported(user_dir: str | None) -> bool:
     """Whether the package in ``user_dir`` is imported already.
 
-    A name without such a folder stands for the package that fairseq finds beside itself, or that Python finds. So does the clone of a
-    repository with a package of the same name.
+    A name without a folder stands for the package that fairseq or Python finds. So does the clone of a repository that contains a
+    package of the same name.
 
     Raises:
-        InputError: another package of that name is imported.
+        InputError: a different package of this name is already imported.
     """
     folder = Path(user_dir or "")
     imported = list(getattr(sys.modules.get(folder.name), "__path__", ()))

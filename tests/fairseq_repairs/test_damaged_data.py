@@ -169,7 +169,7 @@ def test_other_ranks_check_only_headers_and_file_sizes(tmp_path):
 
 def test_another_implementation_is_named(tmp_path):
     write(tmp_path / "train", "mmap")
-    with pytest.raises(InputError, match="--dataset-impl lazy: .*train.idx is of --dataset-impl mmap$"):
+    with pytest.raises(InputError, match="--dataset-impl lazy: .*train.idx needs --dataset-impl mmap$"):
         index_files.check(str(tmp_path / "train"), "lazy")
     with pytest.raises(InputError, match="train: not data of --dataset-impl cached .AssertionError"):
         data_utils.load_indexed_dataset(str(tmp_path / "train"), dataset_impl="cached")
@@ -212,7 +212,8 @@ def test_ids_that_are_not_in_the_dictionary(kind, tmp_path):
     write(tmp_path / "train", kind)
     index_files.check_ids(str(tmp_path / "train"), 10, "dict.txt")
     with pytest.raises(
-        InputError, match="train.bin: token 8 has id 9, but dict.txt has 9 entries; damaged, or binarised"
+        InputError,
+        match="train.bin: token 8 has id 9, but dict.txt has 9 entries; the file is damaged, or was binarised",
     ):
         index_files.check_ids(str(tmp_path / "train"), 9, "dict.txt")
     write(tmp_path / "minus", kind, [[4, -1, 2]], np.int32)

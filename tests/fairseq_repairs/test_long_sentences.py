@@ -79,6 +79,6 @@ def test_interactive_translates_the_other_lines(toy_data, model, run_fairseq, tm
     assert [line.split("\t")[0] for line in out.splitlines() if line.startswith("H-")] == ["H-0", "H-2", "H-3", "H-5"]
     for number, length in ((2, 6), (5, 5)):
         tokens = f"{length} source tokens including the end of the sentence, but the model accepts 4 "
-        assert f"line {number} is not translated: it has {tokens}" in caplog.text
+        assert f"line {number} is not translated, because it has {tokens}" in caplog.text
     run_fairseq("interactive", toy_data, *flags, SKIP)
     assert capsys.readouterr().out.count("\nH-") == 4

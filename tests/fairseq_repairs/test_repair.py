@@ -96,14 +96,6 @@ def test_any_callable_of_a_module_is_wrapped(monkeypatch, found):
     assert hooks_of(module.name) == [hook]
 
 
-@pytest.mark.parametrize("found", [Shell().show, Shell(), functools.partial(Shell().show)])
-def test_a_hooked_callable_that_does_not_bind_gets_no_instance(found):
-    owner = type("Owner", (), {"name": found})
-    assert owner().name(1) == [1, "shown"]
-    wrap(owner, "name", second)
-    assert owner().name(1) == owner.name(1) == [1, "shown", "second"]
-
-
 @pytest.fixture
 def repairs(monkeypatch):
     """Return three repairs, the second of them not needed, and a list of the applied names."""
