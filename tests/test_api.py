@@ -118,5 +118,5 @@ def test_a_checkpoint_finds_the_folder_of_its_data(of_numbers, with_text):
 def test_a_missing_file_or_folder(of_numbers, tmp_path):
     with pytest.raises(InputError, match="no such file"):
         api.load(tmp_path / "checkpoint.pt")
-    with pytest.raises(InputError, match="no such folder; name the folder with the dictionaries"):
+    with pytest.raises(InputError, match="no such folder; give the folder with the dictionaries"):
         api.load(of_numbers.path, tmp_path / "data")

@@ -49,7 +49,7 @@ def load(
 
 
 def _folder_of_training(path: str) -> str:
-    """The first folder of data with which a checkpoint was trained."""
+    """Return the first data folder with which a checkpoint was trained."""
     from fairseq import checkpoint_utils, utils
 
     from ..errors import InputError
@@ -61,27 +61,17 @@ def _folder_of_training(path: str) -> str:
         state = checkpoint_utils.load_checkpoint_to_cpu(path)
     folder = getattr((state.get("cfg") or {}).get("task"), "data", None)
     if not folder:
-        raise InputError(f"path {path}: names no folder of data; name the folder with the dictionaries by data=FOLDER")
+        raise InputError(
+            f"path {path}: does not name its data folder; name the folder with the dictionaries by data=FOLDER"
+        )
     return str(utils.split_paths(folder)[0])
 
 
 def load_translator(path: str, data: str | None = None, **overrides: Any) -> "GeneratorHubInterface":
-    """Load a model to translate: ``load_translator("model.safetensors").translate("The device is not available")``.
-
-    Without ``data``, the model translates plain text. This needs an export that contains dictionaries and a subword model. With
-    ``data``, a sentence must be given as dictionary tokens separated by spaces, unless fairseq's options name a tokenizer or a
-    subword model.
-
-    Args:
-        path: path of an export or a checkpoint. Both paths may be relative to the current folder.
-        data: path of the folder with the dictionaries.
-        overrides: values of the model's options by name. With ``data`` also fairseq's options, such as ``bpe="sentencepiece"``.
-
-    Returns:
-        fairseq's ``GeneratorHubInterface``; without ``data`` its subclass ``Translator``.
+    """Load a model to translate, like ``load``. Without ``data``, the file must be an export with dictionaries.
 
     Raises:
-        InputError: the file or the folder is missing or not usable, or the dictionaries differ from the model's.
+        InputError: as ``load``, or the file contains no dictionaries and ``data`` is None.
     """
     from pathlib import Path
 
@@ -98,7 +88,7 @@ def load_translator(path: str, data: str | None = None, **overrides: Any) -> "Ge
         return open_translator(str(file), **overrides)
     folder = Path(data).absolute()
     if not folder.is_dir():
-        raise InputError(f"data {folder}: no such folder; name the folder with the dictionaries of the model")
+        raise InputError(f"data {folder}: no such folder; give the folder with the dictionaries of the model")
     if os.pathsep in str(folder):
         raise InputError(
             f"data {folder}: fairseq splits the name at {os.pathsep!r} into two folders; rename the folder"

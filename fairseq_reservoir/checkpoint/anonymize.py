@@ -1,6 +1,6 @@
-"""Remove paths, hosts and project names from the configuration and the SentencePiece model of an export.
+"""Remove paths, hosts and project names from an export's configuration and SentencePiece model.
 
-Exports are made to be published. fairseq's checkpoints contain these names.
+fairseq's checkpoints contain such names, and exports are made to be published.
 """
 
 import dataclasses
@@ -15,16 +15,16 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 
 LEFT_OUT = "left-out"
-# Names of options that contain a path, a host or a project name, even if the value has no slash.
+# Options with a path, a host or a project name, even if the value has no slash.
 _KEY = re.compile(
     r".*(_path|_dir|_file|_logdir|_codes|_project|_repo|_run_hash|_model|_init_method|_from|_vocab|_merges|_json"
     r"|(?<!pipeline)_checkpoint)|data|path"
 )
 _PATH = re.compile(r"[/~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]|\w+://")
-# Groups of options from which the model is built. In all other groups, any text with a slash counts as a path.
+# Option groups from which the model is built. In other groups, any text with a slash counts as a path.
 _BUILT_FROM = ("model",)
-# Fields with file names in a SentencePiece model, by the number of the message that contains them. In the TrainerSpec (2) they are
-# input, model_prefix and seed_sentencepieces_file, and in each NormalizerSpec (3 and 5) normalization_rule_tsv.
+# Fields with file names in a SentencePiece model, by the field number of their message. In the TrainerSpec (2) they are input,
+# model_prefix and seed_sentencepieces_file, and in both NormalizerSpecs (3 and 5) normalization_rule_tsv.
 _SPECS = {2: (1, 2, 54), 3: (6,), 5: (6,)}
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -39,7 +39,7 @@ def anonymized(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def identifying_options(config: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the options that contain a path, a host or a name, as pairs (name, value) with names such as ``task.data``."""
+    """Return pairs (name, value) of all options with a path, a host or a name. An option is named like ``task.data``."""
     return [
         (f"{group}.{name}", value)
         for group, options in config.items()
@@ -100,7 +100,7 @@ def _default(group: str, name: str, options: dict[str, Any]) -> Any:
 
 
 def _chosen(group: str, options: dict[str, Any]) -> Iterator[Any]:
-    """Yield the dataclasses that a group selects, such as the one of ``--bpe gpt2``. A namespace has the selections of all groups."""
+    """Yield the dataclasses that a group selects, such as that of ``--bpe gpt2``. A namespace may select one for each registry."""
     registries = {name: registry["dataclass_registry"] for name, registry in REGISTRIES.items()}
     registries["task"] = TASK_DATACLASS_REGISTRY
     choices = {group: options.get("_name"), **_names(options)}
@@ -142,7 +142,7 @@ def _rewritten(model: bytes, take: Callable[[str], object]) -> bytes:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes | None]]:
-    """Yield (number, all bytes, content) of each field of a protocol buffer. The content is None for a number."""
+    """Yield (field number, all bytes, content) for each field of a protocol buffer. The content is None for numbers."""
     at = 0
     while at < len(message):
         begin = at

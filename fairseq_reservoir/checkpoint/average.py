@@ -17,10 +17,10 @@ from .origin import origin, without_run
 def average(checkpoints: list[str], out: str, force: bool = False) -> str:
     """Write a checkpoint with the mean of each trained tensor of ``checkpoints``.
 
-    Mask scores are averaged too, and the mean scores select the mask. A mean of the masks would have entries between 0 and 1, which
-    neither the model nor an export can represent. Tensors that are equal in all checkpoints, such as random tensors, keep their bits.
-    The configuration, and integer tensors that differ, are copied from the checkpoint with the most updates. The file has no optimizer
-    state and no position in the data. Training cannot be resumed from it, but --finetune-from-model starts a new training.
+    The mean of the mask scores selects the mask, because a mean of masks would have entries between 0 and 1, which neither the model nor
+    an export can represent. Tensors that are equal in all checkpoints, such as random tensors, keep their bits. The configuration, and
+    integer tensors that differ, are copied from the checkpoint with the most updates. The file has no optimizer state and no position in
+    the data. Training cannot be resumed from it, but --finetune-from-model starts a new training.
 
     Args:
         checkpoints: paths of two or more checkpoints.
@@ -31,8 +31,8 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
         A line about the written file.
 
     Raises:
-        InputError: a file is not usable, or the checkpoints are not of one run. Checkpoints of one run have the same model, the same
-            random and frozen tensors, and the same run id (see ``origin``). If a run id is missing, ``--seed`` is compared instead.
+        InputError: a file is not usable, or the checkpoints are not of one run. In one run, the model, its random and frozen tensors, and
+            the run id (see ``origin``) are the same. If a run id is missing, ``--seed`` is compared instead.
     """
     check_out(out, force, ".pt", *checkpoints)
     if len(checkpoints) < 2:
@@ -88,9 +88,9 @@ def _write(out: str, latest: Checkpoint, tensors: Tensors) -> None:
 
 
 def _open(path: str) -> Checkpoint:
-    if str(path).endswith(packed_file.SUFFIX):
+    if packed_file.is_export(path):
         raise InputError(
-            f"CHECKPOINT {path}: an export, which has no scores of masks; average the original checkpoints instead"
+            f"CHECKPOINT {path}: an export, which has no mask scores; average the original checkpoints instead"
         )
     checkpoint = open_checkpoint(path)
     for name, tensor in checkpoint.tensors.items():
@@ -131,7 +131,7 @@ class _Run(NamedTuple):
 def _check_run(run: _Run, other: _Run) -> None:
     """Refuse checkpoints of two runs. A resumed run may have another ``--seed``, so the seed counts only if a run id is missing.
 
-    Every pair is compared. An averaged checkpoint has no run id, so two checkpoints that both fit it may be of different runs.
+    ``average`` compares every pair. An averaged checkpoint has no run id, so it may fit checkpoints of two different runs.
     """
     if run.run_id and other.run_id and run.run_id != other.run_id:
         raise InputError(

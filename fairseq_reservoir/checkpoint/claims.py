@@ -1,11 +1,11 @@
 """Compare the tensor sizes in an export's description with its architecture, before memory is allocated.
 
-Loading draws random tensors and decodes compact forms, so a file of one megabyte may need gigabytes of memory. The model of the
-configuration is built on the meta device, which needs no memory. Every tensor in the description must be a tensor of this model.
+Loading draws random tensors and decodes compact forms, so a file of one megabyte may need gigabytes of memory. This check builds the
+model on the meta device, without memory, and compares each tensor in the description with the model's tensor.
 """
 
 import math
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -14,13 +14,13 @@ from ..options.plans import PlanFlags
 from ..options.reading import read
 from ..text.parts import MOST_SYMBOLS
 from . import meta_checkpoint
-from .compact import is_shape
+from .compact import is_shape, refuse_entry
 from .dry_build import NEEDS_ITS_TASK
 
-# Number of entries up to which tensors are not compared here. fairseq compares them later, and names all that do not fit.
+# Smaller tensors are not compared here. fairseq compares them later, and lists all that do not fit.
 _SMALL = 2**16
 _UNBUILT = 2**26  # maximum number of entries in all tensors of a file if its model cannot be built
-# A model has several tensors per layer. A configuration with many more layers than tensors is invalid, and would take long to build.
+# A model has several tensors per layer. A configuration with many more layers than tensors is invalid, and building it takes long.
 _LAYERS_PER_NAME, _FEW_LAYERS = 2, 1000
 
 
@@ -41,12 +41,12 @@ def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config:
         claimed |= {name: entry["shape"] for name, entry in body.get(group, {}).items()}
     for name, shape in claimed.items():
         if not is_shape(shape):
-            _refuse(path, name, f"shape {str(shape)[:80]} is invalid")
+            refuse_entry(path, name, f"shape {str(shape)[:80]} is invalid")
     _check_layers(path, config, len(claimed) + len(body["tied"]))
     metas = {name: torch.empty(shape, device="meta") for name, shape in claimed.items()}
     words = max(meta_checkpoint.dictionary_sizes(metas))
     if words > MOST_SYMBOLS and any(name not in shapes for name in claimed):
-        _refuse(path, "the dictionary", f"{words:,} entries; at most {MOST_SYMBOLS:,} are allowed")
+        refuse_entry(path, "the dictionary", f"{words:,} entries; at most {MOST_SYMBOLS:,} are allowed")
     try:
         expected = meta_checkpoint.shapes_of(meta_checkpoint.build_model(config, metas))
     except NEEDS_ITS_TASK:
@@ -59,21 +59,17 @@ def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config:
     for name, shape in claimed.items():
         size = math.prod(shape)
         if name in expected and tuple(shape) != expected[name] and size > _SMALL:
-            _refuse(path, name, f"its shape is {shape}, but its model needs {list(expected[name])}")
+            refuse_entry(path, name, f"its shape is {shape}, but its model needs {list(expected[name])}")
         unknown += 0 if name in expected else size
     if unknown > sum(map(math.prod, expected.values())) + _SMALL:
-        _refuse(path, "tensors", f"it has {unknown:,} entries of tensors that its model does not have")
+        refuse_entry(path, "tensors", f"it has {unknown:,} entries of tensors that its model does not have")
 
 
 def _check_layers(path: str, config: Any, names: int) -> None:
-    """Refuse a model with many more layers than tensors, because building it would take long."""
+    """Refuse a model with many more layers than tensors."""
     flags = read(PlanFlags, config)
     for name in ("encoder_layers", "decoder_layers", "reservoir_encoder", "reservoir_decoder"):
         value = vars(flags)[name]
         layers = value if isinstance(value, int) else len(value) if isinstance(value, str) else 0
         if layers > max(_FEW_LAYERS, _LAYERS_PER_NAME * names):
-            _refuse(path, name, f"it has {layers:,} layers, but only {names:,} tensors")
-
-
-def _refuse(path: str, name: str, what: str) -> NoReturn:
-    raise InputError(f"{path}: its description of {name[:80]} is not usable: {what}")
+            refuse_entry(path, name, f"it has {layers:,} layers, but only {names:,} tensors")

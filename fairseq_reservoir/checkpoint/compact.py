@@ -2,10 +2,10 @@
 
 The symbols of a tensor are coded in one or several sequences, called planes. A mask has one plane: its entries minus the smallest entry.
 Rounded weights have one plane of level indices. Other numbers have a plane of all first bytes, a plane of all second bytes, and so on,
-because the bytes with the exponents of floating-point numbers repeat often. Each plane has its own table (``entropy_code``), which is
-computed from the counts of its symbols. The description stores these counts. A plane of equal symbols needs no bytes. A plane
-or a tensor that would not become smaller is stored uncoded. All tensors are stored uncoded if the coded bytes would represent more than
-1,024 symbols each. The size of the file therefore limits the size of the decoded tensors.
+because the exponent bytes of floating-point numbers repeat often. Each plane has its own table (``entropy_code``), computed from the
+counts of its symbols, which the description stores. A plane of equal symbols needs no bytes. A plane or a tensor that would not become
+smaller is stored uncoded. All tensors are stored uncoded if the coded bytes would represent more than 1,024 symbols each. The size of
+the file therefore limits the size of the decoded tensors.
 
 In the description, ``coded`` maps the name of each tensor to an entry. It has the ``shape``, and the ``dtype`` or, for packed whole
 numbers (``masks.bits``), the number of ``bits``. The entry of a coded tensor also has ``planes``: for each plane its counts and its number
@@ -34,8 +34,8 @@ _DTYPES: dict[str, torch.dtype] = {
     name: getattr(torch, name) for name in "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split()
 }
 _MOST_PER_BYTE = 1024  # maximum number of symbols per stored byte
-# A code of n expected bits must have n + _STATE_BITS bits, up to a difference of _SLACK_BITS + _SLACK * n. The coder's last state needs
-# one or two 32-bit words, 48 bits on average.
+# A code of n expected bits must have n + _STATE_BITS bits, plus or minus _SLACK_BITS + _SLACK * n. The coder's last state needs one or
+# two 32-bit words, 48 bits on average.
 _STATE_BITS, _SLACK_BITS, _SLACK = 48, 32, 2**-10
 # Estimated bytes in the description for each plane, and for each of its counts.
 _PLANE_BYTES, _COUNT_BYTES = 8, 4
@@ -59,12 +59,17 @@ class Plane:
             return None
         described: dict[str, Any] = raw if type(raw) is dict else {}
         counts, stored = described.get("counts"), described.get("bytes", -1)
-        if not (_is_count(stored) and type(counts) is list and 1 <= len(counts) <= alphabet):
-            raise ValueError(f"counts or bytes do not fit {count:,} symbols")
-        plane = cls(counts, stored)
-        if not all(map(_is_count, counts)) or sum(counts) != count or not counts[-1] or not plane._is_length_possible():
-            raise ValueError(f"counts or bytes do not fit {count:,} symbols")
-        return plane
+        if (
+            _is_count(stored)
+            and type(counts) is list
+            and 1 <= len(counts) <= alphabet
+            and all(map(_is_count, counts))
+            and counts[-1]
+            and sum(counts) == count
+            and (plane := cls(counts, stored))._is_length_possible()
+        ):
+            return plane
+        raise ValueError(f"counts or bytes do not fit {count:,} symbols")
 
     def _is_length_possible(self) -> bool:
         """Return whether the code of symbols with these counts can have this number of bytes."""
@@ -82,7 +87,7 @@ class Entry:
         shape: shape of the tensor.
         dtype: dtype of the numbers; None for packed whole numbers.
         bits: number of bits of each packed whole number; 8 with a dtype.
-        planes: its planes, with None for an uncoded plane. Empty for an uncoded tensor.
+        planes: planes of the tensor, with None for an uncoded plane. Empty for an uncoded tensor.
     """
 
     shape: list[int]
@@ -95,7 +100,7 @@ class Entry:
         """Read the description of a tensor in a file with ``payload_bytes`` bytes of tensors.
 
         Raises:
-            ValueError: ``raw`` is not the description of a tensor, or the tensor is far too large for the file.
+            ValueError: ``raw`` is not the description of a tensor, or the tensor is too large for the file.
         """
         raw = raw if type(raw) is dict else {}
         shape, dtype, width = raw.get("shape"), _DTYPES.get(str(raw.get("dtype"))), raw.get("bits", 8)
@@ -126,10 +131,10 @@ class Entry:
 
 
 def pack(body: Body, tensors: Tensors) -> tuple[Body, torch.Tensor]:
-    """Return the description of an export in the compact form, and the bytes of all tensors, uint8.
+    """Return the description of an export in the compact form, and the bytes of all tensors as a tensor, uint8 (bytes,).
 
     Args:
-        body: description of the export, with its ``masks`` and ``levels``.
+        body: description of the export.
         tensors: tensors of the export.
 
     Raises:
@@ -179,7 +184,7 @@ def unpack(path: str | Path, body: Body, payload: torch.Tensor) -> tuple[Body, T
         except InputError as error:
             raise InputError(f"{path}: {error}") from error
         except ValueError as error:
-            _refuse(path, name, str(error))
+            refuse_entry(path, name, str(error))
     return {key: value for key, value in body.items() if key != "coded"}, tensors
 
 
@@ -191,7 +196,7 @@ def entropy_bytes(body: Body, tensors: Tensors) -> int:
 
 
 def _whole_numbers(body: Body) -> dict[str, tuple[list[int], int]]:
-    """Return by name the shape and the bits of the packed tensors: masks, and the levels of rounded weights."""
+    """Return the shape and the bits of each packed tensor by name: masks, and levels of rounded weights."""
     masks = {name: (mask["shape"], mask["bits"]) for name, mask in body["masks"].items()}
     levels = body.get("levels", {})
     return masks | {name: (rounded["shape"], Levels(rounded["kind"]).bits) for name, rounded in levels.items()}
@@ -202,7 +207,7 @@ def _plain(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def _in_planes(tensor: torch.Tensor, packed: tuple[list[int], int] | None) -> tuple[dict[str, Any], list[Symbols]]:
-    """Return the description of a tensor, and its planes. ``packed`` is the shape and the bits of packed whole numbers, else None."""
+    """Return the description of a tensor, and its planes. ``packed`` has the shape and the bits of packed whole numbers, or is None."""
     if packed:
         shape, width = packed
         entries = bits.unpack(tensor, shape, width).numpy().reshape(-1).view(np.uint8)
@@ -251,16 +256,18 @@ def _read_entries(path: str | Path, coded: Body, stored: int) -> dict[str, Entry
         try:
             entry = Entry.from_json(raw, stored)
         except ValueError as error:
-            _refuse(path, name, str(error))
+            refuse_entry(path, name, str(error))
         described += entry.stored
         symbols += entry.count * len(entry.planes)
         if described > stored or symbols > _MOST_PER_BYTE * stored:
-            _refuse(
+            refuse_entry(
                 path, name, f"shape {str(entry.shape)[:80]} is too large for a file with {stored:,} bytes of tensors"
             )
         entries[name] = entry
     if described != stored:
-        _refuse(path, "tensors", f"sizes add up to {described:,} bytes, but the file has {stored:,} bytes of tensors")
+        refuse_entry(
+            path, "tensors", f"sizes add up to {described:,} bytes, but the file has {stored:,} bytes of tensors"
+        )
     return entries
 
 
@@ -274,5 +281,6 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
-def _refuse(path: str | Path, name: str, what: str) -> NoReturn:
+def refuse_entry(path: str | Path, name: str, what: str) -> NoReturn:
+    """Refuse an export because its description of a tensor, or of another part, is invalid."""
     raise InputError(f"{path}: its description of {name[:80]} is not usable: {what}")

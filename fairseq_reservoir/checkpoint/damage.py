@@ -21,8 +21,8 @@ def refuse_damaged(path: str | Path, flag: str = "") -> None:
     """Refuse a truncated or altered checkpoint. The message names the newest intact checkpoint in the same folder.
 
     ``torch.load`` ignores the checksums in its files, and loads a flipped sign without an error; see ``archive``. Exports, older formats
-    and files of other programs are not checked here. A checkpoint without checksums causes one warning, because its damage cannot be
-    detected.
+    and files of other programs are not checked here. The damage of a checkpoint without checksums cannot be detected, so it causes a
+    warning.
 
     Args:
         path: path of a file. A missing file is not an error.
@@ -34,15 +34,15 @@ def refuse_damaged(path: str | Path, flag: str = "") -> None:
     path = Path(path)
     if not path.is_file():
         return
-    if not is_whole(path):
-        raise _refusal(path, _describe(path), flag)
+    if (fault := _describe(path)) is not None:
+        raise _refusal(path, fault, flag)
     stat = path.stat()
     _warn_unless_verified(path, stat.st_size, stat.st_mtime_ns)
 
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Context in which fairseq reads a checkpoint. A corrupted file is refused first. Errors during reading become one line.
+    """Context in which fairseq reads a checkpoint. A corrupted file is refused first. Errors of reading become one line.
 
     Raises:
         InputError: the file is corrupted, is not a checkpoint, or refers to classes that do not belong in one.
@@ -68,22 +68,17 @@ def _reason(error: Exception) -> str:
 
 
 def is_whole(path: Path) -> bool:
-    """Return whether a file has no detectable damage."""
-    return _describe(path) is None
-
-
-def _is_usable(path: Path) -> bool:
-    """Return whether a file can be read and is intact."""
+    """Return whether a file can be read and has no detectable damage."""
     try:
-        return is_whole(path)
+        return _describe(path) is None
     except OSError:
         return False
 
 
-def _refusal(path: Path, what: str | None, flag: str) -> InputError:
+def _refusal(path: Path, what: str, flag: str) -> InputError:
     others = [other for other in path.parent.glob("checkpoint*.pt") if other.is_file() and other != path]
     others.sort(key=lambda other: other.stat().st_mtime, reverse=True)
-    newest = next(filter(_is_usable, others), None)
+    newest = next(filter(is_whole, others), None)
     how = (
         f"{newest} is the newest intact checkpoint in this folder (use it with --restore-file or --path)"
         if newest
@@ -101,10 +96,9 @@ def _describe(path: Path) -> str | None:
 def _damage(path: Path, size: int, changed: int) -> str | None:
     """Describe the damage of a file; None if there is none. The result is cached by path, size and time of the last change.
 
-    Exports are not checked here. They begin with a length, which may look like the beginning of an archive, and their hashes are
-    compared when they are read.
+    Exports are skipped: their first bytes may look like an archive, and their hashes are compared when they are read.
     """
-    if path.suffix == packed_file.SUFFIX:
+    if packed_file.is_export(path):
         return None
     with open(path, "rb") as stream:
         return archive.damage(stream) if archive.is_archive(stream) else None
@@ -113,11 +107,13 @@ def _damage(path: Path, size: int, changed: int) -> str | None:
 @functools.lru_cache
 def _warn_unless_verified(path: Path, size: int, changed: int) -> None:
     """Warn if a checkpoint has no checksums, once for each path, size and time of the last change."""
+    if packed_file.is_export(path):
+        return
     with open(path, "rb") as stream:
         begin = stream.read(2)
-    if begin[:1] == _PICKLE and path.suffix != packed_file.SUFFIX:
+    if begin[:1] == _PICKLE:
         why = "torch's format before version 1.6 has no checksums"
-    elif begin == b"PK" and path.suffix != packed_file.SUFFIX and not _has_checksums(path):
+    elif begin == b"PK" and not _has_checksums(path):
         why = "it was written without checksums"
     else:
         return
@@ -125,6 +121,6 @@ def _warn_unless_verified(path: Path, size: int, changed: int) -> None:
 
 
 def _has_checksums(path: Path) -> bool:
-    """Return whether an intact archive has a comment with the SHA-256 of this plugin, or CRC-32 checksums as torch writes by default."""
+    """Return whether an intact archive has the seal of this plugin, or CRC-32 checksums, which torch writes by default."""
     with zipfile.ZipFile(path) as found:
         return bool(found.comment) or any(record.CRC for record in found.infolist())

@@ -1,6 +1,6 @@
 """Record the dictionaries of the training in checkpoints, and refuse different dictionaries.
 
-A different dictionary of the same size would produce wrong words without an error.
+With a different dictionary of the same size, the model would produce wrong words without an error.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from .unregistered import check_task
 
 
 def describe(task: Any) -> dict[str, dict[str, Any]]:
-    """Return the number of entries and the SHA-256 of the source and the target dictionary of a task."""
+    """Return the number of entries and the SHA-256 of a task's source and target dictionary."""
     return {
         side: {"entries": len(dictionary), "sha256": digest.of_symbols(dictionary.symbols)}
         for side in ("source", "target")
@@ -26,11 +26,11 @@ def describe(task: Any) -> dict[str, dict[str, Any]]:
 
 
 def task_of_config(config: Any, data: str | None) -> Any:
-    """Set up the task of a checkpoint, with the dictionaries that its configuration names.
+    """Set up the task of a checkpoint with its dictionaries.
 
     Args:
         config: fairseq's configuration.
-        data: the folder of the dictionaries; None for the folder in the configuration.
+        data: folder of the dictionaries; None for the folder in the configuration.
 
     Raises:
         InputError: the dictionaries are missing, or the task is not registered.
@@ -42,7 +42,7 @@ def task_of_config(config: Any, data: str | None) -> Any:
     try:
         return tasks.setup_task(config.task, from_checkpoint=True)
     except Exception as error:
-        # A malformed dictionary raises ValueError or RuntimeError. fairseq raises a plain Exception if it cannot infer the languages.
+        # A damaged dictionary raises ValueError or RuntimeError. fairseq raises a plain Exception if it cannot infer the languages.
         of_data = isinstance(error, (OSError, ValueError, RuntimeError)) or type(error) is Exception
         if not of_data or isinstance(error, OmegaConfBaseException):
             raise
@@ -53,24 +53,19 @@ def task_of_config(config: Any, data: str | None) -> Any:
 
 
 def folder_of(config: Any, data: str | None) -> str:
-    """Name the folder of the dictionaries in an error message. Without ``--data``, it is the one that the checkpoint names.
-
-    Args:
-        config: fairseq's configuration.
-        data: the value of ``--data``; None if it was not given.
-    """
+    """Return the text that names the dictionaries' folder in an error message. The arguments are those of ``task_of_config``."""
     return f"--data {data}" if data else f"DATA {config.task.data}, the folder that the checkpoint names"
 
 
 def languages_in(data: str | None) -> tuple[str | None, str | None]:
-    """Return the language pair of a folder of binarised data, (None, None) for a missing folder."""
+    """Return the language pair of a data folder; (None, None) if the folder is missing."""
     folder = utils.split_paths(data)[0] if data else ""
     pair = data_utils.infer_language_pair(folder) if folder and Path(folder).is_dir() else (None, None)
     return pair[0], pair[1]
 
 
 def where_trained(config: Any) -> dict[str, dict[str, Any]]:
-    """Describe the dictionaries in the folder that a configuration names; {} if they are missing."""
+    """Describe the dictionaries in the data folder of a configuration; {} if they are missing."""
     try:
         return describe(task_of_config(config, None))
     except InputError:
@@ -86,9 +81,9 @@ def check(
         path: beginning of the message, such as the path of the checkpoint.
         expected: training dictionaries, as ``describe`` returns them.
         task: fairseq's task, with the dictionaries to compare.
-        owner: origin of the task's dictionaries. The message inserts it after "the source dictionary".
-        same_size: compare only dictionaries of the same size. If sizes differ, the dictionaries do not fit the tensors, which fairseq
-            reports, or the model shortens them on purpose, as BART does for translation.
+        owner: origin of the task's dictionaries, inserted in the message after "the source dictionary".
+        same_size: compare only dictionaries of the same size. Other sizes either do not fit the tensors, which fairseq reports, or are
+            intended, as in BART's translation models.
 
     Raises:
         InputError: a dictionary differs.

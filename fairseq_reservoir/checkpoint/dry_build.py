@@ -1,6 +1,6 @@
 """Build models on the meta device, without data or memory for tensors.
 
-The built model gives names and shapes of its tensors, and a slot table: the state (such as trained or frozen) of each layer.
+A built model has the names and shapes of its tensors, and a slot table with the state (such as trained or frozen) of each layer.
 """
 
 from collections.abc import Callable
@@ -24,14 +24,14 @@ from .pretrained_embeddings import building_for_a_checkpoint
 from .without_values import without_values
 
 DEFAULT_WORDS = 10_000
-# Default task of each base class of models. The task adds its flags to the parser.
+# Default task for each base class of models. The task adds its flags to the parser.
 _TASKS = {
     models.FairseqEncoderDecoderModel: "translation",
     models.FairseqLanguageModel: "language_modeling",
     models.FairseqEncoderModel: "masked_lm",
 }
 
-# Exceptions that are raised while a model is built that needs more of its task than the dictionaries.
+# Exceptions that a model raises when it is built, if it needs more of its task than the dictionaries.
 NEEDS_ITS_TASK = (AttributeError, AssertionError, ImportError, OmegaConfBaseException)
 
 # Functions (model, flags, configuration) that return the lines about training flags for ``fairseq-reservoir plan``, or "".
@@ -46,8 +46,8 @@ def build_arch(
     Args:
         arch: a registered architecture of a translation model, a language model or an encoder such as RoBERTa.
         fairseq_flags: flags of fairseq-train.
-        source_words: size of the source dictionary, of a joined dictionary (--share-all-embeddings), or of the only dictionary of a
-            language model or an encoder. The default is 10,000.
+        source_words: size of the source dictionary or of the only dictionary (--share-all-embeddings, language models, encoders). The
+            default is 10,000.
         target_words: size of the target dictionary. The default is 10,000.
 
     Raises:
@@ -58,7 +58,7 @@ def build_arch(
             raise InputError(answer)
         ours = sorted(name for name in models.MODEL_REGISTRY if name.startswith(("reservoir", "supermask")))
         raise InputError(
-            f"--arch {arch}: unknown; this plugin has {', '.join(ours)}, their presets, and frozen_A for every architecture A of fairseq"
+            f"--arch {arch}: unknown; this plugin has {', '.join(ours)}, their presets, and frozen_ARCH for every fairseq architecture ARCH"
         )
     task = next((task for kind, task in _TASKS.items() if issubclass(models.ARCH_MODEL_REGISTRY[arch], kind)), None)
     if task is None:
@@ -98,7 +98,7 @@ def build_arch(
 
 
 def _sizes(given: dict[str, int | None]) -> dict[str, int]:
-    """Sizes of dictionaries by flag, with defaults. Each must have room for fairseq's special symbols."""
+    """Return the sizes of the dictionaries by flag, with defaults. Each must have room for fairseq's special symbols."""
     sizes = {flag: DEFAULT_WORDS if words is None else words for flag, words in given.items()}
     special = Dictionary().nspecial
     for flag, words in sizes.items():
@@ -108,7 +108,7 @@ def _sizes(given: dict[str, int | None]) -> dict[str, int]:
 
 
 def _classes(args: Any) -> tuple[str, int] | None:
-    """Return the name and the number of classes of the head that fairseq's task adds to a RoBERTa."""
+    """Return the classification head that fairseq's task adds to a RoBERTa: its name and number of classes."""
     if args.task in ("sentence_prediction", "sentence_prediction_adapters") and args.num_classes > 0:
         return read(TaskFlags, args).classification_head_name, args.num_classes
     if args.task == "sentence_ranking":
@@ -124,13 +124,13 @@ def build_config(config: Any, source_words: int, target_words: int, device: str 
 
 
 class _NoTask:
-    """A stand-in for a task, with dictionaries only. They have the attribute names of fairseq's tasks."""
+    """A stand-in for fairseq's tasks, with nothing but dictionaries."""
 
     def __init__(self, source_words: int, target_words: int, config: Any) -> None:
         self.args = self.cfg = config
-        self.source_dictionary = self.target_dictionary = self.dictionary = _dictionary(source_words)
+        self.source_dictionary = self.target_dictionary = self.dictionary = _CountedDictionary(source_words)
         if target_words != source_words and not read(ModelFlags, config).share_all_embeddings:
-            self.target_dictionary = _dictionary(target_words)
+            self.target_dictionary = _CountedDictionary(target_words)
         self.output_dictionary = self.target_dictionary  # the name in language_modeling
 
     def max_positions(self) -> int:
@@ -139,7 +139,7 @@ class _NoTask:
 
 
 class _CountedDictionary(Dictionary):
-    """A dictionary that reports any size, but contains only the special symbols. A large size therefore needs no memory."""
+    """A dictionary that reports any size but contains only the special symbols, so that a large size needs no memory."""
 
     def __init__(self, words: int) -> None:
         super().__init__()
@@ -147,7 +147,3 @@ class _CountedDictionary(Dictionary):
 
     def __len__(self) -> int:
         return self._words
-
-
-def _dictionary(words: int) -> Dictionary:
-    return _CountedDictionary(words)

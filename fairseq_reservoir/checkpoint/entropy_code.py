@@ -1,10 +1,10 @@
 """Entropy coding with the package constriction. Its tables are computed with integers only.
 
-The symbols are the whole numbers 0 to k - 1. Let n_i be the number of occurrences (count) of symbol i, and n the sum of all counts. The
-entropy of the n symbols is the sum of n_i log2(n / n_i) bits over all i. The coder uses asymmetric numeral systems (Duda, 2013). It assumes
-that symbol i has the probability f_i / 2**24. The frequencies f_i are computed from the counts by integer division, and their sum is 2**24.
-Every machine therefore computes the same table and decodes the same symbols. The coder writes words of 32 bits and has a state of 64 bits.
-The state is 2**32 before encoding, and again after decoding.
+The symbols are the whole numbers 0 to k - 1. Let n_i be the count of symbol i, and n the sum of all counts. The entropy of the n symbols
+is the sum of n_i log2(n / n_i) bits over all i. The coder uses asymmetric numeral systems (Duda, 2013). It assumes that symbol i has the
+probability f_i / 2**24. The frequencies f_i are computed from the counts by integer division, and their sum is 2**24. Every machine
+therefore computes the same table and decodes the same symbols. The coder writes words of 32 bits and has a state of 64 bits. The state
+is 2**32 before encoding, and again after decoding.
 """
 
 import math
@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import optional_package
 
 Symbols = np.ndarray[Any, np.dtype[np.uint8]]
 
-PACKAGE = "constriction"
+PACKAGE, _READING = "constriction", "a compact export; reading it needs"
 _PRECISION = 24
 _START = (0, 1)  # words of the state 2**32, lowest first
 _AT_ONCE = 2**20  # symbols per step; limits the memory, because numpy and constriction need 4 to 8 bytes per symbol
@@ -43,8 +43,8 @@ def entropy_bits(counts: Sequence[float]) -> float:
 def frequencies(counts: Sequence[int]) -> list[int]:
     """Return the frequency f_i of each symbol. The frequencies sum to 2**24.
 
-    For k symbols with the counts n_i and their sum n, f_i is 1 + floor(n_i (2**24 - k) / n). Rounding down leaves a remainder to 2**24,
-    which is added to the frequency of the symbol with the largest count.
+    For k symbols with the counts n_i and their sum n, f_i is 1 + floor(n_i (2**24 - k) / n). The remainder to 2**24 is added to the
+    frequency of the symbol with the largest count.
     """
     n, free = sum(counts), 2**_PRECISION - len(counts)
     shared = [1 + count * free // n for count in counts]
@@ -70,7 +70,7 @@ def encode(symbols: Symbols, counts: Sequence[int]) -> bytes:
     Raises:
         InputError: constriction is not installed.
     """
-    coder = package("--compact needs").stream.stack.AnsCoder(np.array(_START, dtype=np.uint32))
+    coder = optional_package(PACKAGE, "--compact needs").stream.stack.AnsCoder(np.array(_START, dtype=np.uint32))
     coder.encode_reverse(symbols.astype(np.int32), _model(counts))
     words: bytes = coder.get_compressed().astype("<u4").tobytes()
     return words
@@ -84,7 +84,7 @@ def decode(coded: bytes | memoryview, counts: Sequence[int]) -> Symbols:
         ValueError: ``coded`` is not the code of symbols with these counts.
     """
     words = np.frombuffer(coded, dtype="<u4").astype(np.uint32)
-    coder, model = package("a compact export; reading it needs").stream.stack.AnsCoder(words), _model(counts)
+    coder, model = optional_package(PACKAGE, _READING).stream.stack.AnsCoder(words), _model(counts)
     symbols = np.empty(sum(counts), dtype=np.uint8)
     for start in range(0, len(symbols), _AT_ONCE):
         part = symbols[start : start + _AT_ONCE]
@@ -101,20 +101,4 @@ def _model(counts: Sequence[int]) -> Any:
     so the probabilities are exact.
     """
     weights = np.array(frequencies(counts), dtype=np.float64) - 1
-    return package("a compact export; reading it needs").stream.model.Categorical(weights, perfect=False)
-
-
-def package(what: str) -> Any:
-    """Import constriction.
-
-    Args:
-        what: subject and verb of the message, such as "--compact needs".
-
-    Raises:
-        InputError: it is not installed.
-    """
-    try:
-        import constriction
-    except ImportError as error:
-        raise InputError(f"{what} the package {PACKAGE}, which is not installed: pip install {PACKAGE}") from error
-    return constriction
+    return optional_package(PACKAGE, _READING).stream.model.Categorical(weights, perfect=False)

@@ -9,7 +9,7 @@ import torch
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf
 
-from ..errors import InputError
+from ..errors import InputError, optional_package
 from ..files import check_out
 from ..plan import written_table
 from ..random_tensors import digest
@@ -74,7 +74,7 @@ def export(
 ) -> Written:
     """Write an export of a checkpoint, without paths and names of this machine (``anonymize``).
 
-    By default the file omits each random tensor that every machine draws with the same bits. Loading draws it again. Orthogonal and
+    By default the file omits the random tensors that every machine draws with the same bits. Loading draws them again. Orthogonal and
     normal tensors are stored, because they agree across machines only to about 1e-6. ``dtype`` does not change random tensors.
 
     Args:
@@ -86,12 +86,12 @@ def export(
         force: replace ``out`` if it exists.
         data: folder of the dictionaries, by default the one in the checkpoint.
         compact: entropy-code masks and numbers (``compact``). Reading the file then needs constriction.
-        text: dictionaries and subword model to include, so that the file is enough to translate text (``text.parts``). By default, the
-            text parts of ``checkpoint`` are kept if it is an export.
+        text: dictionaries and subword model to include, with which the file alone translates text (``text.parts``). By default, an export
+            keeps the text parts of an export.
 
     Raises:
         InputError: a file or an option is not usable, a package is not installed, or the dictionaries differ from those of the training.
-            With ``regenerate``: a tensor that this machine draws differs from the tensor in the checkpoint.
+            With ``regenerate``: this machine draws a random tensor with other bits than the checkpoint has.
     """
     check_out(out, force, packed_file.SUFFIX, checkpoint)
     _check_options(dtype, with_weights, regenerate, compact)
@@ -123,12 +123,12 @@ def export(
 def _check_options(dtype: str, with_weights: bool, regenerate: bool, compact: bool) -> None:
     if with_weights and regenerate:
         raise InputError(
-            "--with-weights --regenerate: the first stores all random tensors, the second stores none; remove one of them"
+            "--with-weights --regenerate: the first flag stores all random tensors, the second stores none; remove one of them"
         )
     if dtype not in WIDTHS:
         raise InputError(f"--dtype {dtype}: choose from {', '.join(WIDTHS)}")
     if compact:
-        entropy_code.package("--compact needs")
+        optional_package(entropy_code.PACKAGE, "--compact needs")
 
 
 def _tensors(source: Checkpoint, ledger: Ledger, dtype: str) -> dict[str, torch.Tensor]:
@@ -152,7 +152,7 @@ def _description(
         ledger: ledger of its model.
         dtype: dtype of the stored tensors that are not random.
         random: descriptions of the random tensors.
-        trained: the dictionaries of the training.
+        trained: description of the dictionaries of the training.
     """
     table: Any = source.model.slot_table
     body = {
@@ -175,7 +175,7 @@ def _description(
 def _dictionaries_and_text(
     source: Checkpoint, checkpoint: str, text: TextFlags, pieces: bytes, data: str | None
 ) -> tuple[dict[str, dict[str, Any]], TextParts | None]:
-    """Return sizes and hashes of the dictionaries of the training, and the text parts or None.
+    """Return the description of the training's dictionaries, and the text parts or None.
 
     Dictionaries that are read from a folder are compared with those of the training.
     """
@@ -245,7 +245,7 @@ def _random(
 
 
 def _rounding(recipe: Recipe, entry: dict[str, Any], seed: int) -> str | None:
-    """Return the dtype to which the drawn tensor must be rounded to equal the stored tensor; None if no dtype makes them equal."""
+    """Return the dtype to which the drawn tensor must be rounded to equal the stored tensor; None if there is none."""
     drawn = recipe.draw(seed)
     for name, kind in reader.ROUNDINGS.items():
         if digest.of_tensor(drawn.to(kind).float()) == entry["sha256"]:
@@ -254,7 +254,7 @@ def _rounding(recipe: Recipe, entry: dict[str, Any], seed: int) -> str | None:
 
 
 def _with_languages(config: dict[str, Any]) -> dict[str, Any]:
-    """Add the language pair, which fairseq otherwise infers from the data folder. An export does not name this folder."""
+    """Add the language pair, which fairseq otherwise infers from the data folder. An export does not name that folder."""
     task = config["task"]
     options = task.get("__namespace__", task)
     if "source_lang" in options and None in (options["source_lang"], options.get("target_lang")):

@@ -20,12 +20,8 @@ from .pretrained_embeddings import building_for_a_checkpoint
 from .unregistered import refuse_unknown_kinds
 
 MOST_EXPANDED = 2**16  # maximum number of entries of an expanded tensor, such as a buffer of positions
-# While models are loaded: maps the path of each file that is read to the dictionaries of its training.
+# While models are loaded: maps the path of each file to the dictionaries of its training.
 _trained_with: ContextVar[dict[str, dict[str, Any]] | None] = ContextVar("_trained_with", default=None)
-
-
-def _is_export(path: str) -> bool:
-    return str(path).endswith(packed_file.SUFFIX)
 
 
 def read_export(
@@ -34,9 +30,9 @@ def read_export(
     arg_overrides: dict[str, Any] | None = None,
     load_on_all_ranks: bool = False,
 ) -> dict[str, Any]:
-    """Wraps ``load_checkpoint_to_cpu``: also read exports, and turn errors into one line with the file and the reason."""
+    """Hook of ``load_checkpoint_to_cpu``: also read exports, and report errors in one line with the file and the reason."""
     with damage.reading(path):
-        if _is_export(path):
+        if packed_file.is_export(path):
             state: dict[str, Any] = _state(path, arg_overrides)
         else:
             state = load_checkpoint_to_cpu(path, arg_overrides, load_on_all_ranks)
@@ -55,7 +51,7 @@ def read_export(
 def load_with_dictionaries(
     load_model_ensemble_and_task: Callable[..., Any], filenames: list[str], *args: Any, **kwargs: Any
 ) -> tuple[Any, Any, Any]:
-    """Wraps ``load_model_ensemble_and_task``: compare the dictionaries of the training with those of the task."""
+    """Hook of ``load_model_ensemble_and_task``: compare the dictionaries of the training with those of the task."""
     read: dict[str, dict[str, Any]] = {}
     token = _trained_with.set(read)
     try:
@@ -63,7 +59,7 @@ def load_with_dictionaries(
             models, config, task = load_model_ensemble_and_task(filenames, *args, **kwargs)
     finally:
         _trained_with.reset(token)
-    # ``read`` may also have files that a model reads while it is built. They are not compared.
+    # A model may read further files while it is built. They are in ``read``, but are not compared.
     for path in filenames:
         if path in read:
             dictionaries.check(path, read[path], task, same_size=True)
@@ -92,7 +88,7 @@ def _state(path: str, arg_overrides: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _refuse_regeneration(path: str, state: dict[str, Any], arg_overrides: dict[str, Any] | None) -> None:
-    """Refuse the option ``regenerate_weights`` for a model that would ignore it."""
+    """Refuse the option ``regenerate_weights`` if the model would ignore it."""
     if not (arg_overrides or {}).get("regenerate_weights"):
         return
     options = getattr(state.get("cfg"), "model", None)
@@ -114,7 +110,7 @@ def _check_claims(path: str, body: dict[str, Any], shapes: dict[str, list[int]])
 
 
 def _refuse_expanded(path: str, tensors: Any) -> None:
-    """Refuse a large tensor that ``expand`` made, with more entries than the file stores. Copying it would need much memory."""
+    """Refuse a large tensor with more entries than the file stores, as ``expand`` makes. Copying it would need much memory."""
     for name, tensor in tensors.items() if isinstance(tensors, dict) else ():
         if isinstance(tensor, torch.Tensor) and tensor.numel() > MOST_EXPANDED and tensor.layout == torch.strided:
             stored = tensor.untyped_storage().nbytes()
@@ -123,7 +119,7 @@ def _refuse_expanded(path: str, tensors: Any) -> None:
 
 
 def _refuse_interpolations(path: str, place: str, entry: Any) -> None:
-    """Refuse OmegaConf interpolations in a configuration. fairseq stores plain values.
+    """Refuse OmegaConf interpolations in a configuration, in which fairseq stores plain values.
 
     An interpolation such as ``${oc.env:NAME}`` would read an environment variable of this machine.
     """

@@ -1,7 +1,8 @@
 """List the tensors of a built model with their roles (trained, frozen, random, mask, tied, ...) and their bytes."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 
@@ -29,15 +30,14 @@ class Item:
         shape: shape of the tensor.
         width: bytes per number.
         role: ``trained``; ``mask`` (scores from which a mask is selected); ``rounded`` (latent weights, which are rounded to levels);
-            ``random`` (drawn by ``recipe``, never changed); ``frozen`` (by --freeze, or word vectors of a file); ``buffer``; ``training``
-            (needed only in training, such as the estimators of --backskip); or ``tied`` (the same tensor as the entry ``owner``).
+            ``random`` (drawn by ``recipe``, never changed); ``frozen`` (by --freeze, or word vectors from a file); ``buffer``;
+            ``training`` (needed only in training, such as the estimators of --backskip); or ``tied`` (the tensor of the entry ``owner``).
         recipe: recipe of a random tensor.
-        owner: name of the entry that shares its tensor with a tied entry.
+        owner: name of the entry whose tensor a tied entry shares.
         bits: number of bits for each entry of a packed mask, or for each packed level.
         lowest: smallest entry of a mask.
-        entropy: entropy in bits of each mask entry (see ``mask_entropy``), or log2(k) for rounded weights with k levels, which is the
-            maximum of their entropy.
-        keep_ratios: one keep ratio for each mask of the tensor: the share of weights that this mask keeps.
+        entropy: bits of entropy per mask entry (see ``mask_entropy``); for rounded weights with k levels log2(k), the maximum.
+        keep_ratios: the share of the weights that each mask of the tensor keeps.
         levels: levels of rounded weights.
         learned: False for scores and latent weights that are frozen.
     """
@@ -77,7 +77,7 @@ class Item:
 
     @property
     def mask_bytes(self) -> int:
-        """Bytes of the packed mask or levels. Each plane of bits is rounded up to bytes."""
+        """Bytes of the packed mask or levels: one plane for each bit, rounded up to whole bytes."""
         return bytes_of(self.size, self.bits)
 
     @property
@@ -87,7 +87,7 @@ class Item:
 
     @property
     def scales(self) -> int:
-        """Number of scales of rounded weights."""
+        """Number of scale factors stored for the rounded weights."""
         return self.levels.scales_in(self.shape[0]) if self.levels else 0
 
     @property
@@ -96,7 +96,7 @@ class Item:
 
     @property
     def is_folded(self) -> bool:
-        """Whether inference does not store the tensor, because it is folded into a weight (masks, row gains, adapters) or unused."""
+        """Whether inference needs no such tensor: it is folded into a weight (masks, row gains, adapters) or unused."""
         return self.role in ("mask", "training") or ".frozen_adapter." in self.name or self.name.endswith(".row_gain")
 
     def export_bytes(self, dtype: str = "fp32", with_weights: bool = False, regenerate: bool = False) -> int:
@@ -154,13 +154,13 @@ class Ledger:
 
     @property
     def papers_bytes(self) -> float:
-        """Memory as counted in the paper of the one-layer model: 4 bytes per weight. A masked weight counts if its first mask keeps it."""
+        """Memory as in the paper of the one-layer model: 4 bytes per weight. A masked weight counts if its first mask keeps it."""
         weights = (item for item in self.items if item.role in ("trained", "frozen", "random"))
         return sum(4 * item.size * (item.keep_ratios[0] if item.keep_ratios else 1) for item in weights)
 
     @property
     def share_in_use(self) -> float:
-        """For the weights with several masks, the share that at least one mask keeps. The masks are assumed to be independent."""
+        """Share of the weights with several masks that at least one mask keeps, if the masks are independent."""
         shared = [item for item in self.items if len(item.keep_ratios) > 1]
         used = sum(item.size * (1 - math.prod(1 - ratio for ratio in item.keep_ratios)) for item in shared)
         return used / max(1, sum(item.size for item in shared))
@@ -178,9 +178,9 @@ class Ledger:
 def mask_entropy(choices: MaskChoices) -> float:
     """Return the entropy of a mask entry in bits, if as many entries are negative as positive.
 
-    A mask may be the sum of c nested masks, called coats, with keep ratios k_1 > k_2 > ... > k_c. A share 1 - k_1 of its entries has the
-    value 0, a share k_1 - k_2 has the magnitude 1, and so on. The last share, k_c, has the magnitude c. In a signed mask, each entry except
-    0 needs one more bit for its sign. Four signed coats with the keep ratios 0.8, 0.5, 0.25 and 0.1 have 2.23 + 0.8 = 3.03 bits.
+    A mask may be the sum of c nested masks, called coats, with keep ratios k_1 > k_2 > ... > k_c. Then a share 1 - k_1 of its entries is
+    0, a share k_1 - k_2 has the magnitude 1, and so on, up to a share k_c with the magnitude c. In a signed mask, each entry except 0
+    needs one more bit for its sign. Four signed coats with the keep ratios 0.8, 0.5, 0.25 and 0.1 have 2.23 + 0.8 = 3.03 bits.
     """
     ratios = (1.0, *choices.keep_ratios, 0.0)
     of_magnitudes = entropy_bits([larger - smaller for larger, smaller in zip(ratios, ratios[1:])])
@@ -191,7 +191,7 @@ def ledger(model: nn.Module) -> Ledger:
     """Return the ledger of a built model, which may be on the meta device.
 
     Args:
-        model: a module. If it has the attribute ``recipes``, this maps names of the state dict to recipes of random tensors.
+        model: a module. Its attribute ``recipes``, if there is one, maps names of the state dict to recipes of random tensors.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     masks = {f"{name}.scores".lstrip("."): module.choices for name, module in masked_modules(model).items()}
@@ -201,7 +201,8 @@ def ledger(model: nn.Module) -> Ledger:
         keep_ratios.setdefault(id(module.frozen_weight), []).append(module.choices.keep_ratio)
     recipes: dict[str, Recipe] = getattr(model, "recipes", {})
     owners: dict[int, str] = {}
-    items = []
+    items: list[Item] = []
+    packed: dict[str, Any]
     for name, tensor in model.state_dict(keep_vars=True).items():
         shape, width = tuple(tensor.shape), tensor.element_size()
         owner, kept = owners.setdefault(id(tensor), name), tuple(keep_ratios.get(id(tensor), ()))
@@ -213,14 +214,12 @@ def ledger(model: nn.Module) -> Ledger:
             items.append(Item(name, shape, width, "frozen", keep_ratios=kept))
         elif name in masks:
             choices = masks[name]
-            bits, entropy = choices.bits, mask_entropy(choices)
-            item = Item(name, shape, width, "mask", bits=bits, lowest=choices.lowest, entropy=entropy)
-            items.append(replace(item, learned=tensor.requires_grad))
+            packed = {"bits": choices.bits, "lowest": choices.lowest, "entropy": mask_entropy(choices)}
+            items.append(Item(name, shape, width, "mask", **packed, learned=tensor.requires_grad))
         elif name in rounded:
             levels = rounded[name]
-            entropy = math.log2(levels.count)
-            item = Item(name, shape, width, "rounded", bits=levels.bits, levels=levels, entropy=entropy)
-            items.append(replace(item, learned=tensor.requires_grad))
+            packed = {"bits": levels.bits, "levels": levels, "entropy": math.log2(levels.count)}
+            items.append(Item(name, shape, width, "rounded", **packed, learned=tensor.requires_grad))
         elif name in parameters:
             items.append(Item(name, shape, width, "trained" if tensor.requires_grad else "frozen"))
         else:

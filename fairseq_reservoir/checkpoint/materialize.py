@@ -1,4 +1,4 @@
-"""Convert a checkpoint of this plugin into a checkpoint of fairseq's own ``transformer``, which loads without the plugin."""
+"""Convert a checkpoint of this plugin into a checkpoint of fairseq's own ``transformer``, which needs no plugin."""
 
 from argparse import Namespace
 from collections import OrderedDict
@@ -24,13 +24,14 @@ from .dry_build import build_config
 from .meta_checkpoint import Checkpoint, dictionary_sizes, open_checkpoint
 
 _MODELS = ("reservoir_transformer", "supermask_one_layer_transformer", "frozen_transformer")
+_NO_OPTIMIZER = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}}
 
 
 def materialize(checkpoint: str, out: str, force: bool = False) -> str:
     """Write a checkpoint of fairseq's ``transformer`` with the same outputs. Masks are multiplied into the weights.
 
-    Outputs agree up to rounding, about 1e-5 in fp32. Layers with ``--frozen-dtype bf16`` compute in fp32 after the conversion. This
-    has changed logits by 4e-3. fairseq and CTranslate2's converter read the file with torch's safe loader, without this plugin.
+    Outputs agree up to rounding, about 1e-5 in fp32. Layers with ``--frozen-dtype bf16`` compute in fp32 after the conversion, which
+    changed logits by 4e-3 in one model. fairseq and CTranslate2's converter read the file with torch's safe loader, without this plugin.
 
     Args:
         checkpoint: a checkpoint or an export of a translation model of this plugin.
@@ -49,7 +50,7 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
     args = _args(source)
     plain = build_config(Namespace(**vars(args)), *dictionary_sizes(source.tensors))
     model = source.built()
-    values: dict[int, torch.Tensor] = {}  # keys are ids of fairseq's tensors, so that tied tensors are stored once
+    values: dict[int, torch.Tensor] = {}  # by the id of fairseq's tensor, so that tied tensors are stored once
     tensors = {}
     for name, parameter in plain.state_dict(keep_vars=True).items():
         if id(parameter) not in values:
@@ -60,14 +61,7 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
         "cfg": None,
         "model": tensors,
         "criterion": None,
-        "optimizer_history": [
-            {
-                "criterion_name": "",
-                "optimizer_name": "",
-                "lr_scheduler_state": {},
-                "num_updates": source.num_updates,
-            }
-        ],
+        "optimizer_history": [{**_NO_OPTIMIZER, "num_updates": source.num_updates}],
         "task_state": {},
         "extra_state": {"train_iterator": {"epoch": 1}},
     }
@@ -108,10 +102,10 @@ def _check_model(source: Checkpoint) -> None:
 
 
 def _args(source: Checkpoint) -> Any:
-    """Return the flags of a training of ``transformer`` as attributes of an OrderedDict.
+    """Return the training flags of ``transformer`` as attributes of an OrderedDict.
 
-    fairseq and CTranslate2 read flags from attributes. OrderedDict is the only class with attributes that torch's safe loader accepts.
-    The OrderedDict also has one item, because CTranslate2 ignores an empty one.
+    fairseq and CTranslate2 read flags from attributes. OrderedDict is the only class with attributes that torch's safe loader accepts. It
+    gets one item, because CTranslate2 ignores an empty OrderedDict.
     """
     config = OmegaConf.to_container(source.config, resolve=True, enum_to_str=True)
     model, task = config["model"], config["task"]

@@ -1,4 +1,4 @@
-"""Open a fairseq checkpoint, and build its model on the meta device to get names, shapes, frozen tensors and their recipes."""
+"""Open a fairseq checkpoint, and build its model on the meta device to get names, shapes, frozen tensors and recipes."""
 
 import re
 from dataclasses import dataclass
@@ -60,8 +60,8 @@ def open_checkpoint(path: str) -> Checkpoint:
     """Read a checkpoint or an export without its training data.
 
     Raises:
-        InputError: the file is missing or not a checkpoint of fairseq, its model needs more of its task than dictionaries, or its
-            tensors do not fit its model.
+        InputError: the file is missing or not a checkpoint of fairseq, its tensors do not fit its model, or the model cannot be built
+            without its task.
     """
     state = read_state(path)
     try:
@@ -80,7 +80,7 @@ def read_state(path: str, what: str = "CHECKPOINT") -> dict[str, Any]:
 
     Args:
         path: path of the file.
-        what: argument that named the file, for messages.
+        what: argument that gave the file, for messages.
 
     Raises:
         InputError: the file is missing or not a checkpoint of fairseq.
@@ -113,7 +113,7 @@ def build_model(config: Any, tensors: Tensors, device: str = "meta") -> torch.nn
 def dictionary_sizes(tensors: Tensors) -> tuple[int, int]:
     """Return the sizes of source and target dictionary, from the embeddings and the output projection.
 
-    Both are equal in a model with one dictionary. An adaptive input has several tables, each for a range of word indices.
+    They are equal in a model with one dictionary. An adaptive input has several tables, each for a range of word indices.
     """
     rows: dict[tuple[str, str], dict[str | None, int]] = {}
     for name, tensor in tensors.items():
@@ -129,7 +129,7 @@ def dictionary_sizes(tensors: Tensors) -> tuple[int, int]:
 
 
 def shapes_of(model: torch.nn.Module) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a model's state dict, and of the scales of rounded weights in an export."""
+    """Return the shapes of a model's state dict, and of the scales that an export adds for rounded weights."""
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()} | shapes_of_scales(ledger(model))
 
 
@@ -149,7 +149,7 @@ def _check_tensors(path: str, model: torch.nn.Module, tensors: Tensors) -> None:
 
 
 def _take_earlier_recipes(model: Any, tensors: Tensors) -> None:
-    """Use the recipe of an earlier version (``model.earlier_recipes``) for each tensor that was drawn by it."""
+    """Use the recipe of an earlier version (``model.earlier_recipes``) for each tensor that it drew."""
     for name, earlier in getattr(model, "earlier_recipes", {}).items():
         seed, given = model.slot_table.seed, tensors.get(name)
         if given is not None and not _is_drawn(given, model.recipes[name], seed) and _is_drawn(given, earlier, seed):

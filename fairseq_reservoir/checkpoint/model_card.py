@@ -1,7 +1,7 @@
 """Write a model card for an export: Markdown with Hugging Face's metadata header (YAML).
 
-Everything about the model is read from the export, which contains no paths or names of the trainer's machine. Licence, data and scores
-are copied from the user's flags, and omitted if they are not given.
+The facts about the model come from the export, which contains no paths or names of the trainer's machine. Licence, data and scores come
+from the user's flags, and are omitted if they are not given.
 """
 
 import json
@@ -22,7 +22,7 @@ from .meta_checkpoint import Checkpoint, open_checkpoint
 
 SUFFIX = ".md"
 _MOST_BYTES = 2**20
-# A folder that has fairseq's commands but not this repository finds the plugin by this path.
+# Path of the plugin for a shell, in any folder.
 _USER_DIR = "\"$(python -c 'import fairseq_reservoir; print(*fairseq_reservoir.__path__)')\""
 _TASKS = {"translation": "translation", "language_modeling": "text-generation", "masked_lm": "fill-mask"}
 
@@ -35,7 +35,7 @@ class CardFlags:
         card: path of the card.
         card_license: licence, such as ``mit``.
         card_data: description of the training data.
-        card_bleu: file with the JSON that sacrebleu prints. It contains the signature, so no score appears without one.
+        card_bleu: file with the JSON that sacrebleu prints. Its signature is printed with the score.
     """
 
     card: str | None = None
@@ -45,7 +45,7 @@ class CardFlags:
 
 
 def check_flags(flags: CardFlags, force: bool, *inputs: str) -> list[dict[str, Any]]:
-    """Refuse flags that cannot be used, before the export is written.
+    """Refuse invalid flags before the export is written.
 
     Args:
         flags: the flags.
@@ -56,7 +56,7 @@ def check_flags(flags: CardFlags, force: bool, *inputs: str) -> list[dict[str, A
         The scores of ``--card-bleu``; [] without it.
 
     Raises:
-        InputError: a flag needs ``--card``, the card cannot be written, or a file is not JSON of sacrebleu.
+        InputError: ``--card`` is missing, the card cannot be written, or a file is not JSON from sacrebleu.
     """
     if flags.card is None:
         for field in fields(flags):
@@ -77,7 +77,7 @@ def _scores(path: str) -> list[dict[str, Any]]:
     try:
         found = json.loads(read_text(path, _MOST_BYTES))
     except (ValueError, OSError, RecursionError) as error:
-        raise InputError(f"--card-bleu {path}: is not JSON as sacrebleu prints it ({why(error)})") from error
+        raise InputError(f"--card-bleu {path}: not the JSON that sacrebleu prints ({why(error)})") from error
     scores = found if isinstance(found, list) else [found]
     for score in scores:
         if not isinstance(score, dict) or not all(
@@ -85,7 +85,7 @@ def _scores(path: str) -> list[dict[str, Any]]:
             for key, kind in (("name", str), ("score", (int, float)), ("signature", str))
         ):
             raise InputError(
-                f"--card-bleu {path}: needs name, score and signature, as `sacrebleu REFERENCES -i TRANSLATIONS` prints them"
+                f"--card-bleu {path}: needs name, score and signature; write the file with `sacrebleu REFERENCES -i TRANSLATIONS`"
             )
     return scores
 
@@ -202,10 +202,10 @@ def _use(export: str, source: Checkpoint, text: TextParts | None) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return text in one paragraph, so that it cannot start a heading or a code block."""
+    """Return text as one paragraph that cannot start a heading or a code block."""
     return " ".join(text.split()).lstrip("#-")
 
 
 def _cell(text: str) -> str:
-    """Return text for a cell of a Markdown table, in which backticks and bars would end the code or the cell."""
+    """Return text for a cell of a Markdown table. Backticks and bars, which end code and cells, are replaced."""
     return " ".join(text.split()).replace("`", "'").replace("|", "\\|")

@@ -1,4 +1,4 @@
-"""Check the flags of commands that read a model, before any file is read: files, numbers, and required flags."""
+"""Check the flags of commands that read a model (files, numbers, required flags), before any file is read."""
 
 import contextlib
 import dataclasses
@@ -31,16 +31,15 @@ _READERS = (*_ENSEMBLES, "fairseq-eval-lm", "fairseq-validate")
 def error_without_task(error: KeyError) -> Exception:
     """Return the error to raise in place of ``KeyError(None)``, which fairseq raises if ``fairseq-validate`` runs without a task."""
     if fairseq_command() == "fairseq-validate" and error.args == (None,):
-        return InputError("--task: is not given; give the task of the training, such as --task translation")
+        return InputError("--task: not given; give the task of the training, such as --task translation")
     return error
 
 
 def check_flags(flags: Namespace) -> None:
-    """Check the flags of a command that reads a model. This runs before the command reads any file.
+    """Check the flags of a command that reads a model, before it reads any file.
 
     Raises:
-        InputError: a model is not named or cannot be read, a number is out of its range, or ``fairseq-validate`` runs without the size
-            of a batch.
+        InputError: a model is not given or cannot be read, a number is out of range, or ``fairseq-validate`` has no batch size.
     """
     command = fairseq_command()
     if command in _READERS and hasattr(flags, "path"):
@@ -50,7 +49,7 @@ def check_flags(flags: Namespace) -> None:
 def _check(command: str, flags: Namespace) -> None:
     _check_files(command, flags)
     if command == "fairseq-validate" and flags.max_tokens is None and flags.batch_size is None:
-        raise InputError("--max-tokens, --batch-size: neither is given; give one of them, such as --max-tokens 4096")
+        raise InputError("--max-tokens, --batch-size: not given; give one of them, such as --max-tokens 4096")
     fairseq_rules.check(flags)
     generation_rules.check(flags)
     if command == "fairseq-interactive":
@@ -77,7 +76,7 @@ def check_overrides(path: str, state: dict[str, Any], overrides: dict[str, Any])
     Args:
         path: path of the checkpoint.
         state: state of the checkpoint.
-        overrides: overrides of the checkpoint's configuration. fairseq-validate adds its own flags to them.
+        overrides: overrides of the checkpoint's configuration, to which fairseq-validate adds its own flags.
 
     Raises:
         InputError: one line with the key.
@@ -125,10 +124,10 @@ def _flags_of_fairseq() -> set[str]:
 def _check_files(command: str, flags: Namespace) -> None:
     path = flags.path
     if path is None:
-        raise InputError("--path: is not given; name a model's file, such as --path checkpoints/checkpoint_best.pt")
+        raise InputError("--path: not given; give the file of a model, such as --path checkpoints/checkpoint_best.pt")
     if not _in_several_files(flags):
         if command not in _ENSEMBLES and len(split_paths(path)) > 1 and not os.path.exists(path):
-            raise InputError(f"--path {path}: several models, but {command} accepts only one")
+            raise InputError(f"--path {path}: several models, but {command} accepts only one; give one of them")
         for one in split_paths(path) if command in _ENSEMBLES else [path]:
             _check_file("--path", one)
         if (language_model := read(CheckpointFlags, flags).lm_path) is not None:
@@ -146,8 +145,8 @@ def _check_file(flag: str, path: str) -> None:
         return
     if os.path.isdir(path):
         raise InputError(
-            f"{flag} {path}: a folder; name a file in it, such as {os.path.join(path, 'checkpoint_best.pt')}"
+            f"{flag} {path}: is a folder; name a file in it, such as {os.path.join(path, 'checkpoint_best.pt')}"
         )
-    # If FSDP saved the model in shards, ``path`` does not exist and fairseq reads the first shard.
+    # FSDP may have saved the model in shards. Then ``path`` does not exist, and fairseq reads the first shard.
     if os.path.exists(path) or not os.path.exists(f"{path[:-3]}-shard0.pt"):
         check_file(flag, path)

@@ -1,7 +1,7 @@
 """Record in each checkpoint the id of its training run, the hashes of its dictionaries and its choice of matrix products.
 
-fairseq's ``extra_state`` stores them. The run id is a random number. A resumed run keeps it. A training that starts from a checkpoint
-but not from its optimizer state is a new run. Checkpoints of plain fairseq and of earlier plugin versions have no run id.
+fairseq's ``extra_state`` stores them. The run id is a random number. A resumed run keeps its id. A training that starts from a checkpoint
+without its optimizer state is a new run. Checkpoints of plain fairseq and of earlier plugin versions have no run id.
 """
 
 import secrets
@@ -27,7 +27,7 @@ def origin(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def dictionaries_of(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the dictionaries of the training of a checkpoint or an export (see ``dictionaries.describe``); {} if not recorded."""
+    """Return the description of the training's dictionaries (``dictionaries.describe``); {} if the file has none."""
     return origin(state).get("dictionaries") or state.get("dictionaries") or {}
 
 
@@ -53,7 +53,7 @@ def check_and_restore_run(
     elif PathManager.isfile(filename):
         finetunes = filename == read(CheckpointFlags, trainer.cfg.checkpoint).finetune_from_model
         given = f"{'--finetune-from-model' if finetunes else '--restore-file'} {filename}"
-        is_export = str(filename).endswith(packed_file.SUFFIX)
+        is_export = packed_file.is_export(filename)
         trained = packed_file.read_body(filename)["dictionaries"] if is_export else dictionaries_of(state)
         refuse_other_dictionary(given, trained, trainer.task)
 

@@ -1,6 +1,6 @@
 """Refuse to start a training from a model with a different dictionary of the same size.
 
-All tensors would fit, but each word would start with the vector of another one (fairseq#4469). Checkpoints of this plugin and exports
+All tensors would fit, but each word would start with the vector of another word (fairseq#4469). Checkpoints of this plugin and exports
 record the hashes of their dictionaries. Checkpoints of plain fairseq do not, so they cannot be compared.
 """
 
@@ -19,7 +19,7 @@ from ..random_tensors import digest
 
 logger = logging.getLogger(__name__)
 FLAG = "--allow-other-dictionary"
-# Environment variable equivalent of the flag; inherited by child processes and read by fairseq-hydra-train.
+# Environment variable with the same meaning. Child processes inherit it, and fairseq-hydra-train reads it.
 ALLOW = "FAIRSEQ_RESERVOIR_ALLOW_OTHER_DICTIONARY"
 # Whether the flag has set the variable in this process.
 _set_by_flag = False
@@ -35,7 +35,7 @@ def add_flag(parser: Any) -> None:
 def read_flag(flags: Any, is_training: bool) -> None:
     """Store the value of the flag in the environment, so that the processes of a training inherit it.
 
-    If a later training in this process does not have the flag, the value is removed. A variable that the user has set is kept.
+    A later training in this process without the flag removes the value. A variable that the user has set is kept.
     """
     global _set_by_flag
     if read(DictionaryOptions, flags).allow_other_dictionary:
@@ -58,14 +58,14 @@ def refuse_other_dictionary(
         sides: the sides (source, target) with embeddings that start from the model's vectors.
 
     Raises:
-        InputError: a dictionary differs; the message lists the possible solutions.
+        InputError: a dictionary differs. The message lists the solutions.
     """
     # A multilingual task has one dictionary per language, and the language pair decides which of them are used.
     if hasattr(task, "dicts"):
         return
     if not trained:
         logger.info(
-            "%s: has no hash of its dictionary, so it cannot be compared with DATA; make sure that the dictionaries are equal",
+            "%s: has no hash of its dictionary to compare with DATA; make sure that both dictionaries are equal",
             given,
         )
         return
@@ -76,19 +76,19 @@ def refuse_other_dictionary(
 
 
 def refuse_other_words(given: str, trained: dict[str, Any] | None, dictionary: Any, side: str, name: str) -> None:
-    """Refuse a dictionary ``name`` with the size of ``trained`` and another hash, for one ``side`` of the model."""
+    """Refuse the dictionary ``name`` of a side if it has the size of ``trained`` but another hash."""
     if trained is None or trained["entries"] != len(dictionary) or os.environ.get(ALLOW):
         return
     if trained["sha256"] != digest.of_symbols(dictionary.symbols):
         raise InputError(
             f"{given}: its {side} dictionary has {len(dictionary)} entries like {name}, but other words or another order, so each word "
-            f"would start with the vector of another word; prepare DATA with the model's dictionary (fairseq-preprocess {_MAKES[side]}), "
-            f"or give {FLAG} (or {ALLOW}=1)"
+            f"would start with the vector of another word; prepare DATA with the model's dictionary (fairseq-preprocess {_MAKES[side]}); "
+            f"to train anyway, give {FLAG} (or set {ALLOW}=1)"
         )
 
 
 def _name(task: Any, side: str) -> str:
-    """Return the path of a task's dictionary if the file has the usual name, else a phrase that describes the dictionary."""
+    """Return the path of a task's dictionary. If the file has an unusual name, return a phrase for the dictionary instead."""
     flags = read(DataFlags, getattr(task, "cfg", None) or getattr(task, "args", None))
     folder = next(iter(utils.split_paths(flags.data or "")), "")
     language = {"source": flags.source_lang, "target": flags.target_lang}[side]

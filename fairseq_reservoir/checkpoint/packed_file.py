@@ -1,19 +1,18 @@
 """The file format of an export: safetensors, with a description of the tensors, and a SHA-256 of the tensors and the description.
 
 Version 1: the metadata has one key, ``fairseq_reservoir``. Its value is JSON with the keys ``version``, ``seed``, ``generator``,
-``body`` and ``sha256``. The body is the description, as deflated JSON in base64; ``read_body`` returns it. The hash covers the body
-and all tensors (``digest.of_contents``), so any change of the file is detected.
+``body`` and ``sha256``. The body is the description, as deflated JSON in base64. The hash covers the body and all tensors
+(``digest.of_contents``), so any change of the file is detected.
 
 Version 2, the compact form: the file has two tensors of bytes. ``tensors`` contains all tensors of the export (``compact``). ``body`` is
-the deflated description. A usual configuration (``usual_configuration.json``) is the preset dictionary of deflate, which halves the size.
-The metadata has no ``body``.
+the deflated description, which halves in size because a usual configuration (``usual_configuration.json``) is deflate's preset
+dictionary. The metadata has no ``body``.
 
-Versions 3 and 4 are versions 1 and 2 with text parts. They have an additional tensor of bytes, ``text``. Its format is in the description
-(``text.parts``).
+Versions 3 and 4 are versions 1 and 2 with text parts. They have an additional tensor of bytes, ``text``, whose format is described in
+``text.parts``.
 """
 
 import base64
-import binascii
 import functools
 import json
 import zlib
@@ -49,7 +48,7 @@ def write(
     compact: bool = False,
     text: parts.TextParts | None = None,
 ) -> None:
-    """Write an export atomically, with or without text parts. The new file is read and compared before it replaces an existing file.
+    """Write an export atomically. The new file is read and compared before it replaces an existing file.
 
     Raises:
         InputError: the file cannot be written, or reading it returns other contents.
@@ -118,7 +117,7 @@ def read_text(path: str | Path) -> parts.TextParts | None:
 
 def text_of(path: str | Path) -> parts.TextParts | None:
     """Return the text parts of a file; None if it is not an export with text."""
-    return read_text(path) if str(path).endswith(SUFFIX) and Path(path).is_file() else None
+    return read_text(path) if is_export(path) and Path(path).is_file() else None
 
 
 def read_body(path: str | Path) -> dict[str, Any]:
@@ -139,10 +138,10 @@ def stored_bytes(path: str | Path) -> int:
     """
     with _opened(path) as file:
         body = _description(path, file)[1]
-        names = (
-            [_TENSORS] if is_compact(body) else [name for name in file.keys() if not _has_text(body) or name != _TEXT]
+        parts_of_format = [_BODY] * is_compact(body) + [_TEXT] * _has_text(body)
+        return sum(
+            digest.raw_bytes(file.get_tensor(name)).nbytes for name in file.keys() if name not in parts_of_format
         )
-        return sum(digest.raw_bytes(file.get_tensor(name)).nbytes for name in names)
 
 
 def text_bytes(path: str | Path) -> int:
@@ -153,6 +152,11 @@ def text_bytes(path: str | Path) -> int:
     """
     with _opened(path) as file:
         return _text_of(path, file).nbytes if _has_text(_description(path, file)[1]) else 0
+
+
+def is_export(path: str | Path) -> bool:
+    """Return whether a path has the suffix of an export."""
+    return str(path).endswith(SUFFIX)
 
 
 def is_compact(body: dict[str, Any]) -> bool:
@@ -232,16 +236,8 @@ def _description(path: str | Path, file: Any) -> tuple[dict[str, Any], dict[str,
                 packed = base64.b64decode(described["body"], validate=True)
             body = json.loads(zlib.decompressobj(zdict=_usual()).decompress(packed, _LARGEST_BODY))
             return described, {**body, "version": body["version"]}
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        RecursionError,
-        SafetensorError,
-        binascii.Error,
-        zlib.error,
-    ) as error:
+    # binascii.Error is a ValueError.
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, SafetensorError, zlib.error) as error:
         raise InputError(f"{path}: a safetensors file, but not an export of fairseq-reservoir") from error
     raise InputError(
         f"{path}: an export of version {version}; this fairseq_reservoir reads versions {VERSIONS[0]} to {VERSIONS[-1]}"

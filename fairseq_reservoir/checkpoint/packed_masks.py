@@ -1,4 +1,4 @@
-"""Masks and rounded weights in an export: entries and levels packed as bits, and scales."""
+"""Pack masks and rounded weights for an export: mask entries and levels as bits, and the scales of rounded weights."""
 
 import torch
 
@@ -11,10 +11,10 @@ from .ledger import Ledger
 
 
 def pack_masks(model: torch.nn.Module, ledger: Ledger) -> dict[str, torch.Tensor]:
-    """Pack the mask entries that have scores, under the names of the scores.
+    """Pack the mask entries that have scores. Return the packed entries under the names of the scores.
 
-    Pinned entries are fixed at random and have no scores. They are not packed, because loading draws them again. If the packed entries are
-    used as scores, selection returns the same mask, because it keeps exactly as many entries of each value as there are.
+    Pinned entries have no scores. They are drawn at random, and drawn again when the export is loaded. Selection by the packed entries
+    returns the same mask, because it keeps as many entries of each value as the mask has.
 
     Raises:
         InputError: scores are NaN.
@@ -30,14 +30,14 @@ def pack_masks(model: torch.nn.Module, ledger: Ledger) -> dict[str, torch.Tensor
 
 
 def shapes_of_scales(ledger: Ledger) -> dict[str, tuple[int, int]]:
-    """Return the shapes of the scales of rounded weights by name. Only the state dict of an export has scales."""
+    """Return the shapes of the scales of rounded weights by name. Only exports have scales in their state dict."""
     shapes = {item.name: (item.scales, 1) for item in ledger.with_roles("rounded")}
     shapes |= {item.name: shapes[item.owner] for item in ledger.with_roles("tied") if item.owner in shapes}
     return {name_of_scales(name): shape for name, shape in shapes.items()}
 
 
 def pack_levels(model: torch.nn.Module, ledger: Ledger) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Return the packed indices of the levels under the names of the latent weights, and the float32 scales.
+    """Return the packed level indices under the names of the latent weights, and the float32 scales.
 
     Raises:
         InputError: latent weights are NaN.

@@ -16,13 +16,13 @@ from ..errors import InputError, whole_number
 from ..files import replacing_together
 
 logger = logging.getLogger(__name__)
-# True while a model is built for a checkpoint. The checkpoint has all values, so files of vectors are not read, and may be missing.
+# True while a model is built for a checkpoint, which has all values. Embedding files are then not read, and may be missing.
 values_from_checkpoint = ContextVar("values_from_checkpoint", default=False)
 
 
 @contextmanager
 def building_for_a_checkpoint() -> Iterator[None]:
-    """Context in which models are built without reading files of vectors."""
+    """Context in which models are built without reading embedding files."""
     token = values_from_checkpoint.set(True)
     try:
         yield
@@ -43,7 +43,7 @@ def read_embeddings(
         flag: the option that named the file, for messages.
 
     Returns:
-        (indices, vectors) of the words that were found: indices in the dictionary, int64 (found,), and float32 (found, embed_dim).
+        indices of the found words in the dictionary, int64 (found,), and their vectors, float32 (found, embed_dim).
 
     Raises:
         InputError: the file is missing or malformed, its vectors have another dimension, or it has too few of the words.
@@ -56,26 +56,28 @@ def read_embeddings(
             if len(header) != 2 or not all(text.isdecimal() for text in header):
                 raise InputError(f"{flag} {path}: line 1 must be COUNT DIM, as word2vec writes it")
             if whole_number(header[1]) != embed_dim:
-                raise InputError(f"{flag} {path}: vectors of {header[1]} numbers; the model needs {embed_dim}")
+                raise InputError(
+                    f"{flag} {path}: its vectors have {header[1]} numbers, but the model needs {embed_dim}"
+                )
             for number, line in enumerate(lines, 2):
                 token, *values = line.rstrip("\n").split(" ")
                 values = [v for v in values if v]
                 if len(values) != embed_dim:
-                    raise InputError(f"{flag} {path}: line {number} has {len(values)} numbers; {embed_dim} are needed")
+                    raise InputError(f"{flag} {path}: line {number} has {len(values)} numbers, but needs {embed_dim}")
                 if token in dictionary.indices:
                     found[dictionary.indices[token]] = vector = torch.tensor([float(v) for v in values])
                     if not vector.isfinite().all():
                         raise InputError(f"{flag} {path}: line {number} contains a number that is not finite")
             if number - 1 < (whole_number(header[0]) or 0):
                 raise InputError(
-                    f"{flag} {path}: line 1 announces {header[0]} vectors, but {number - 1} follow; if the file is complete, correct line 1"
+                    f"{flag} {path}: line 1 says {header[0]} vectors, but {number - 1} follow; if the file is complete, correct line 1"
                 )
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{flag} {path}: cannot be read ({error})") from None
     except ValueError as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{flag} {path}: line {number} contains something that is not a number") from None
+        raise InputError(f"{flag} {path}: line {number} has a value that is not a number") from None
     words = range(dictionary.nspecial, len(dictionary))
     covered = sum(index in found for index in words)
     logger.info("%s %s: %d of %d dictionary entries found", flag, path, covered, len(words))
@@ -112,7 +114,7 @@ def start_from(embedding: torch.nn.Embedding, path: str | None, dictionary: Any,
 
 
 class _LazyVectors(Mapping[str, torch.Tensor]):
-    """A file of vectors that is read at the first access, because fairseq's models open it before they have the dictionary."""
+    """Embedding file that is read at the first access, because fairseq's models open it before they have the dictionary."""
 
     def __init__(self, path: str, read: Callable[[str], dict[str, torch.Tensor]]) -> None:
         self.path, self._read = path, read
@@ -135,14 +137,15 @@ class _LazyVectors(Mapping[str, torch.Tensor]):
 
 
 def defer_reading(parse_embedding: Callable[..., Any], embed_path: str) -> Any:
-    """Wraps ``utils.parse_embedding``: read the file at the first access. A model that is built for a checkpoint does not read it."""
+    """Hook of ``utils.parse_embedding``: read the file at the first access. A model that is built for a checkpoint does not read it."""
     return {} if values_from_checkpoint.get() else _LazyVectors(embed_path, parse_embedding)
 
 
 def load_vectors(load_embedding: Callable[..., Any], embed_dict: Any, vocab: Any, embedding: torch.nn.Embedding) -> Any:
-    """Wraps ``utils.load_embedding``: log how many dictionary entries a file covers.
+    """Hook of ``utils.load_embedding``: log how many dictionary entries a file has.
 
-    A file is refused if it covers none, or if its dimension differs.
+    Raises:
+        InputError: the file has none of them, or its dimension differs.
     """
     if not isinstance(embed_dict, _LazyVectors):
         return load_embedding(embed_dict, vocab, embedding)
@@ -151,19 +154,19 @@ def load_vectors(load_embedding: Callable[..., Any], embed_dict: Any, vocab: Any
 
 
 def print_overlap(print_embed_overlap: Callable[..., Any], embed_dict: Any, vocab_dict: Any) -> None:
-    """Wraps ``utils.print_embed_overlap``: print nothing for our vectors, because ``load_vectors`` logs the coverage."""
+    """Hook of ``utils.print_embed_overlap``: print nothing for files that ``load_vectors`` logs."""
     if not isinstance(embed_dict, _LazyVectors):
         print_embed_overlap(embed_dict, vocab_dict)
 
 
 def write_tables(tables: Mapping[str, tuple[Any, torch.Tensor]]) -> None:
-    """Write files of word vectors.
+    """Write embedding files.
 
-    Files of one model replace earlier files together, so that a reader never finds files of two models (``files.replacing_together``).
-    Numbers are written with enough digits to be read as the same float32 values.
+    All files replace earlier files together, so that a reader never finds files of two models (``files.replacing_together``). Numbers
+    have enough digits to be read as the same float32 values.
 
     Args:
-        tables: maps the path of each file to a dictionary and a weight (words, dim) with one row per word of the dictionary.
+        tables: maps the path of each file to a dictionary and its embedding weight (words, dim).
 
     Raises:
         InputError: a dictionary and its weight differ in size.

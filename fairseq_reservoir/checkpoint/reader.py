@@ -1,7 +1,8 @@
 """Read the tensors of an export without fairseq: stored tensors, and random tensors drawn from the seed."""
 
 import math
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -12,11 +13,11 @@ from ..random_tensors import digest
 from ..random_tensors.philox import GENERATOR
 from ..random_tensors.recipe import OF_ANY_SHAPE, Recipe
 from . import damage, packed_file
-from .compact import is_shape
+from .compact import is_shape, refuse_entry
 
 Tensors = dict[str, torch.Tensor]
 
-# Maximum number of random numbers in a file. No model has more, and they would fill the memory of most machines.
+# Maximum number of random numbers in a file: more than any model has, and enough to fill the memory of most machines.
 MOST_DRAWN = 2**31
 ROUNDINGS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -24,8 +25,8 @@ ROUNDINGS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat1
 def read_state_dict(path: str) -> dict[str, torch.Tensor]:
     """Return the state dict of the exported model, float32 as in fairseq's checkpoints.
 
-    Mask entries replace the scores: selecting the largest entries gives the same mask. Levels replace the latent weights, and their
-    scales are added. Tied parameters share one tensor.
+    Mask entries replace the scores, because selecting the largest entries gives the same mask. Levels replace the latent weights, and
+    their scales are added. Tied parameters share one tensor.
 
     Raises:
         InputError: the file is truncated, altered or not an export, or a random tensor drawn on this machine has other bits.
@@ -39,9 +40,9 @@ def state_dict(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, t
     check_sizes(path, body, tensors)
     if body["random"] and body["generator"] != GENERATOR:
         raise InputError(
-            f"{path}: random tensors of the generator {body['generator']}; this fairseq_reservoir has {GENERATOR}"
+            f"{path}: its random tensors need the generator {body['generator']}; this fairseq_reservoir has {GENERATOR}"
         )
-    state = {name: _widen(tensor) for name, tensor in tensors.items()}
+    state = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
     for name, mask in body["masks"].items():
         state[name] = bits.unpack(tensors[name], **mask).float()
     for name, rounded in body.get("levels", {}).items():
@@ -64,9 +65,7 @@ def state_dict(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, t
 
 def check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
     """Refuse masks that do not fit their bytes, and random tensors of impossible size, before memory is allocated."""
-
-    def refuse(name: str, what: str) -> NoReturn:
-        raise InputError(f"{path}: its description of {name[:80]} is not usable: {what}")
+    refuse = partial(refuse_entry, path)
 
     def check_packed(name: str, shape: Any, planes: Any, otherwise: str) -> None:
         """Refuse a tensor without ``planes`` bits (1 to 8) for each entry of ``shape``."""
@@ -102,7 +101,3 @@ def _draw(name: str, random: dict[str, Any], seed: int) -> torch.Tensor:
     recipe = {key: value for key, value in random.items() if key not in ("sha256", "rounded")}
     drawn = Recipe.from_json({"name": name, **recipe}).draw(seed)
     return drawn.to(ROUNDINGS[random.get("rounded", "fp32")]).float()
-
-
-def _widen(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.float() if tensor.is_floating_point() else tensor

@@ -1,8 +1,8 @@
 """Allow one training at a time in a ``--save-dir``. The file ``training.lock`` in this folder names the process that trains there.
 
-The package filelock is not used. Its version 4 raises an error on a file system without locks unless this reports ENOSYS. It also does
-not delete the lock file at the end. Its version 3, which torch also accepts, empties the file before it has the lock, so that the name of
-the holder is lost. Data loaders inherit its locks, and may outlive a killed training.
+The package filelock is not used, for three reasons. Version 4 fails on most file systems without locks, and does not delete the lock file
+at the end. Version 3, which torch also accepts, empties the file before it has the lock, so that the holder's name is lost. Data loaders
+inherit its locks, and may outlive a killed training.
 """
 
 import contextlib
@@ -33,15 +33,12 @@ def train_alone(main: Callable[..., Any], cfg: Any, **kwargs: Any) -> Any:
     """Run fairseq's ``main`` while rank 0 holds the lock of the ``--save-dir``.
 
     Raises:
-        InputError: another training has the lock; the message names host and process.
+        InputError: another training has the lock. The message names its host and process.
     """
     forget_earlier_runs()
     saves = not cfg.checkpoint.no_save and "://" not in cfg.checkpoint.save_dir
-    with (
-        held(cfg.checkpoint.save_dir)
-        if saves and distributed_utils.is_master(cfg.distributed_training)
-        else contextlib.nullcontext()
-    ):
+    locks = saves and distributed_utils.is_master(cfg.distributed_training)
+    with held(cfg.checkpoint.save_dir) if locks else contextlib.nullcontext():
         return main(cfg, **kwargs)
 
 
@@ -49,11 +46,11 @@ def train_alone(main: Callable[..., Any], cfg: Any, **kwargs: Any) -> Any:
 def held(save_dir: str) -> Iterator[None]:
     """Hold the lock of a folder. The folder is created if it does not exist.
 
-    The operating system releases the lock of a process that ends or is killed, so this process takes over an orphaned lock file. It does
-    not take over a lock file of another machine, because the other process may still run. An exception is a Slurm job that runs again.
+    The operating system releases the lock of a process that ends or is killed, so an orphaned lock file is taken over. A lock file of
+    another machine is not, because its process may still run, unless it belongs to an earlier run of this Slurm job.
 
     Raises:
-        InputError: another process has the lock or may have it, or the file cannot be written.
+        InputError: another process has or may have the lock, or the file cannot be written.
     """
     path = Path(save_dir) / NAME
     try:
@@ -82,12 +79,12 @@ def _take(path: Path, save_dir: str) -> int:
             if not is_ours:
                 raise InputError(
                     f"--save-dir {save_dir}: process {owner.get('process', '?')} on {owner.get('host', '?')} is training there; "
-                    "wait for its end, or give another folder"
+                    "wait until it ends, or give another folder"
                 )
             if not _is_gone(owner):
                 raise InputError(
-                    f"--save-dir {save_dir}: process {owner['process']} on {owner['host']} is training there, or was killed; "
-                    f"{socket.gethostname()} cannot check which; if the process has ended, delete {path}"
+                    f"--save-dir {save_dir}: process {owner['process']} on {owner['host']} is training there, or was killed, which "
+                    f"cannot be checked on {socket.gethostname()}; if the process has ended, delete {path}"
                 )
             if not _is_at(lock, path):  # the holder of the lock has just ended and deleted the file
                 os.close(lock)
@@ -129,14 +126,14 @@ def _ourselves() -> dict[str, Any]:
 
 
 def _boot() -> str | None:
-    """Return an identifier of this boot of the machine, the same in all its containers; None if the system has none."""
+    """Return an id of this boot of the machine, the same in all its containers; None if the system has none."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return None
 
 
 def _read(lock: int) -> dict[str, Any]:
-    """Return the owner in a lock file; {} if the file has no owner, for example if the process was killed before it wrote the file."""
+    """Return the owner in a lock file; {} if the file has none, for example because the process was killed before it wrote the file."""
     try:
         owner = json.loads(os.pread(lock, 4096, 0))
     except (ValueError, RecursionError):
@@ -146,9 +143,9 @@ def _read(lock: int) -> dict[str, Any]:
 
 
 def _is_gone(owner: dict[str, Any]) -> bool:
-    """Return whether the owner in a lock file that nobody has locked has certainly ended.
+    """Return whether the owner of an unlocked lock file has certainly ended.
 
-    This is certain for a process of this machine, and for this Slurm job before it was queued again.
+    This is certain for a process of this machine, and for an earlier run of this Slurm job.
     """
     ours = _ourselves()
     here = owner.get("host") == ours["host"] or owner.get("boot") == ours["boot"] is not None

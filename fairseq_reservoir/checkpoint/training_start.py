@@ -21,7 +21,7 @@ _DEFAULT = "checkpoint_last.pt"
 
 
 def check_start(config: Any, model: Any = None) -> None:
-    """Refuse to resume from an export. Refuse initial values that a checkpoint would replace.
+    """Refuse exports from which a training cannot start or resume, and initial values that a checkpoint would replace.
 
     An export has mask entries in place of scores. Training with them would never restore a dropped weight, because its score is 0, and so
     is the sign by which its gradient is multiplied. An export also has levels in place of latent weights.
@@ -31,9 +31,8 @@ def check_start(config: Any, model: Any = None) -> None:
         model: options of the model.
 
     Raises:
-        InputError: the training would resume from an export, or start from an export with masks or rounded weights. Or --frozen-init
-            contradicts another flag that sets the same values, or the file of --start-encoder-from or --start-decoder-from is missing or
-            unused.
+        InputError: the training would resume from an export, or start from an export with masks or rounded weights; ``--frozen-init``
+            contradicts another flag; or the file of ``--start-encoder-from`` or ``--start-decoder-from`` is missing or unused.
     """
     flags, checkpoints = read(ComponentOptions, model), read(CheckpointFlags, config)
     frozen_init = flags.frozen_init or "model"
@@ -48,7 +47,7 @@ def check_start(config: Any, model: Any = None) -> None:
             _check_stack(config, model, stack, start)
     for flag in ("restore_file", "continue_once", "finetune_from_model"):
         path: Any = vars(checkpoints)[flag]
-        if not str(path).endswith(packed_file.SUFFIX):
+        if not packed_file.is_export(path):
             continue
         name = f"{flag_of(flag)} {path}"
         with reading(path):
@@ -79,7 +78,7 @@ def _check_stack(config: Any, model: Any, stack: str, path: str) -> None:
 
 
 def _refuse_lost_vectors(model: Any, frozen_init: str) -> None:
-    """Refuse word vectors for an embedding table that --freeze freezes at the values of --frozen-init."""
+    """Refuse word vectors for an embedding that --freeze freezes at the values of --frozen-init."""
     flags, components = read(ModelFlags, model), read(ComponentOptions, model)
     shared, tied = flags.share_all_embeddings, flags.share_decoder_input_output_embed
     names = {stack: {f"{stack}.embed_tokens.weight"} for stack in ("encoder", "decoder")}
@@ -90,13 +89,12 @@ def _refuse_lost_vectors(model: Any, frozen_init: str) -> None:
     for stack, path in _vectors_of(flags).items():
         if path and _is_frozen(names[stack], components.freeze, components.freeze_except):
             raise InputError(
-                f"--frozen-init {frozen_init}: would replace the frozen vectors of --{stack}-embed-path {path}; remove one of the"
-                " two flags"
+                f"--frozen-init {frozen_init}: would replace the frozen vectors of --{stack}-embed-path {path}; remove one of them"
             )
 
 
 def _vectors_of(flags: ModelFlags) -> dict[str, str | None]:
-    """Return the file of word vectors of each stack."""
+    """Return the embedding file of each stack."""
     return {"encoder": flags.encoder_embed_path, "decoder": flags.decoder_embed_path}
 
 
@@ -114,11 +112,11 @@ def check_whole(config: Any) -> None:
     """Refuse to start from a file that is missing, corrupted or not a checkpoint.
 
     fairseq trains from scratch if the file of ``--restore-file`` is missing or a folder, or if the file of ``--finetune-from-model`` is a
-    folder. Only for the default, ``checkpoint_last.pt``, this is right if the file is missing. A broken link is refused even then, because
-    the checkpoint to which it pointed would be ignored without an error.
+    folder. This is intended only if the default file, ``checkpoint_last.pt``, is missing. A broken link of this name is refused, because
+    the user expects to resume from its target.
 
     Raises:
-        InputError: the message names the flag, the file, and an intact checkpoint if there is one.
+        InputError: a file is not usable. The message names the flag, the file, and an intact checkpoint if there is one.
     """
     for flag, path in _start_files(config):
         if "://" in path:
@@ -126,7 +124,7 @@ def check_whole(config: Any) -> None:
             continue
         if os.path.islink(path) and not os.path.exists(path):
             raise InputError(
-                f"{flag} {path}: is a link to {os.readlink(path)}, which does not exist; restore the file, or remove the link"
+                f"{flag} {path}: links to {os.readlink(path)}, which does not exist; restore that file, or remove the link"
             )
         check_file(flag, path)
         refuse_damaged(path, f"{flag} ")
@@ -134,12 +132,12 @@ def check_whole(config: Any) -> None:
 
 
 def starts_from_checkpoint(config: Any) -> bool:
-    """Return whether the model's values come from a checkpoint, as in a resumed training."""
+    """Return whether the training starts from a checkpoint."""
     return any(True for _ in _start_files(config))
 
 
 def _check_address(flag: str, path: str) -> None:
-    """Check that a remote file exists, if its handler can check that. fairseq reads it later."""
+    """Check that a remote file exists, if its handler supports this. fairseq reads it later."""
     try:
         found = PathManager.exists(path)
     except NotImplementedError:

@@ -1,4 +1,4 @@
-"""Refuse a checkpoint with an unregistered task, architecture or kind of layer. The message names the unregistered class."""
+"""Refuse a checkpoint with an unregistered task, architecture or kind of layer, and name it."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
         state: state that fairseq has read from it.
 
     Raises:
-        InputError: a kind of layer is not registered; the message has its letter and name.
+        InputError: a kind of layer is not registered. The message has its letter and name.
     """
     model, names = getattr(state.get("cfg"), "model", None), _stored_names(state)
     flags = vars(read(PlanFlags, model))
@@ -40,10 +40,10 @@ def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
 
 
 def check_architecture(cfg: Any) -> None:
-    """Refuse an unregistered architecture. fairseq itself would fail with an IndexError in its assertion.
+    """Refuse an unregistered architecture. fairseq itself would end in an IndexError.
 
     Raises:
-        InputError: the architecture is not registered; the message names it.
+        InputError: the architecture is not registered.
     """
     name = architecture_of(cfg)
     if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_DATACLASS_REGISTRY:
@@ -58,7 +58,7 @@ def check_task(cfg: Any) -> None:
     """
     if read(DataFlags, cfg).data == "":
         raise InputError(
-            "--data: is not given; an export does not name the folder of the dictionaries (in Python, use arg_overrides)"
+            "--data: not given; give the folder of the dictionaries, which an export does not name (in Python, use arg_overrides)"
         )
     names = (getattr(cfg, "task", None), choice_of(cfg))  # from the flags of a command line, or from a group of options
     name = next((name for name in names if isinstance(name, str)), None)

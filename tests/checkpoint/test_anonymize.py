@@ -157,6 +157,6 @@ def test_an_export_names_no_data_folder(every_kind, tmp_path):
 
     export(every_kind.path, str(out := tmp_path / "model.safetensors"))
     with pytest.raises(
-        InputError, match="^--data: is not given; an export does not name the folder of the dictionaries"
+        InputError, match="^--data: not given; give the folder of the dictionaries, which an export does not name"
     ):
         dictionaries.task_of_config(read_state(str(out))["cfg"], None)

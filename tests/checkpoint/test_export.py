@@ -253,7 +253,7 @@ def test_a_machine_that_draws_other_bits_refuses(of_l_and_t, tmp_path, monkeypat
 def test_another_generator_is_refused(of_l_and_t, tmp_path):
     body, tensors = packed_file.read(exported(of_l_and_t, tmp_path))
     packed_file.write(tmp_path / "b.safetensors", body | {"generator": "dice"}, tensors)
-    with pytest.raises(ValueError, match="random tensors of the generator dice; this fairseq_reservoir has philox"):
+    with pytest.raises(ValueError, match="random tensors need the generator dice; this fairseq_reservoir has philox"):
         read_state_dict(tmp_path / "b.safetensors")
 
 
@@ -298,7 +298,7 @@ def test_load_translator_names_missing_files(every_kind, tmp_path, toy_data):
         (
             every_kind.path,
             tmp_path / "no",
-            f"data {tmp_path}/no: no such folder; name the folder with the dictionaries of the model",
+            f"data {tmp_path}/no: no such folder; give the folder with the dictionaries of the model",
         ),
         (every_kind.path, tmp_path / "a:b", f"data {tmp_path}/a:b: fairseq splits the name at ':' into two folders"),
         (tmp_path / "no" / "model.pt", toy_data, f"path {tmp_path}/no/model.pt: no such file"),

@@ -94,7 +94,7 @@ def test_a_language_that_yaml_reads_as_false(of_numbers, tmp_path, monkeypatch):
         (["--card", "{}/a.md", "--card-bleu", "{}/none"], "--card-bleu {}/none: no such file"),
         (
             ["--card", "{}/a.md", "--card-bleu", "{}/old.md"],
-            "--card-bleu {}/old.md: is not JSON as sacrebleu prints it",
+            "--card-bleu {}/old.md: not the JSON that sacrebleu prints",
         ),
         (
             ["--card", "{}/a.md", "--card-bleu", "{}/bare.json"],

@@ -11,7 +11,7 @@ from fairseq_reservoir.checkpoint import model_path_checks
 from fairseq_reservoir.errors import InputError
 from tests.support.commands import USER_DIR
 
-NO_PATH = "--path: is not given; name a model's file, such as --path checkpoints/checkpoint_best.pt"
+NO_PATH = "--path: not given; give the file of a model, such as --path checkpoints/checkpoint_best.pt"
 
 
 def answer(monkeypatch, command, *words):
@@ -28,7 +28,7 @@ def test_missing_models(monkeypatch, tmp_path, command):
     missing, name = tmp_path / "missing.pt", tmp_path / "checkpoint_best.pt"
     assert answer(monkeypatch, command, *task) == NO_PATH
     assert answer(monkeypatch, command, *task, "--path", missing) == f"--path {missing}: no such file"
-    folder = f"--path {tmp_path}: a folder; name a file in it, such as {name}"
+    folder = f"--path {tmp_path}: is a folder; name a file in it, such as {name}"
     assert answer(monkeypatch, command, *task, "--path", tmp_path) == folder
 
 
@@ -65,9 +65,9 @@ def test_required_flags_of_validate(monkeypatch, tmp_path):
     (tmp_path / "model.pt").touch()
     path = ["--path", tmp_path / "model.pt"]
     line = answer(monkeypatch, "validate", *path, "--batch-size", 4)
-    assert line == "--task: is not given; give the task of the training, such as --task translation"
+    assert line == "--task: not given; give the task of the training, such as --task translation"
     line = answer(monkeypatch, "validate", *path, "--task", "translation")
-    assert line == "--max-tokens, --batch-size: neither is given; give one of them, such as --max-tokens 4096"
+    assert line == "--max-tokens, --batch-size: not given; give one of them, such as --max-tokens 4096"
 
 
 @pytest.mark.parametrize(

@@ -38,10 +38,10 @@ def test_words_are_found_by_spelling(tmp_path, caplog):
     [
         ("", "line 1 must be COUNT DIM"),
         ("w1 0.5 1\n", "line 1 must be COUNT DIM"),
-        ("1 3\nw1 1 2 3\n", "vectors of 3 numbers; the model needs 2"),
-        ("3 2\nw1 1 2\nw2 1 2\n", "line 1 announces 3 vectors, but 2 follow; if the file is complete, correct line 1"),
-        ("1 2\nw1 1\n", "line 2 has 1 numbers; 2 are needed"),
-        ("1 2\nw1 1 x\n", "line 2 contains something that is not a number"),
+        ("1 3\nw1 1 2 3\n", "its vectors have 3 numbers, but the model needs 2"),
+        ("3 2\nw1 1 2\nw2 1 2\n", "line 1 says 3 vectors, but 2 follow; if the file is complete, correct line 1"),
+        ("1 2\nw1 1\n", "line 2 has 1 numbers, but needs 2"),
+        ("1 2\nw1 1 x\n", "line 2 has a value that is not a number"),
         ("1 2\nw1 1 2\n", "has 1 of the dictionary's 4 entries, less than --embed-min-coverage 0.5"),
     ],
 )

@@ -47,7 +47,7 @@ def test_a_second_training_is_refused_before_it_touches_anything(toy_data, tmp_p
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
     with training_elsewhere(tmp_path) as process:
         again = error_of(toy_data, *ONE_UPDATE, "--max-update", "9", "--save-dir", tmp_path)
-        expected = f"--save-dir {tmp_path}: process {process.pid} on {HERE} is training there; wait for its end, or give another folder"
+        expected = f"--save-dir {tmp_path}: process {process.pid} on {HERE} is training there; wait until it ends, or give another folder"
         assert again == (f"fairseq-train: error: {expected}\n", 2)
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint_last.pt", NAME}
         assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
@@ -79,7 +79,7 @@ def test_the_lock_of_another_host_is_not_known_to_be_nobodys(tmp_path):
     with pytest.raises(InputError) as refused, held(tmp_path):
         pass
     assert str(refused.value) == (
-        f"--save-dir {tmp_path}: process 7 on far is training there, or was killed; {HERE} cannot check which; "
+        f"--save-dir {tmp_path}: process 7 on far is training there, or was killed, which cannot be checked on {HERE}; "
         f"if the process has ended, delete {tmp_path / NAME}"
     )
     (tmp_path / NAME).unlink()

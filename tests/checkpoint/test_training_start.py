@@ -78,7 +78,7 @@ def test_a_broken_link(flag, tmp_path):
     link = tmp_path / "checkpoint_last.pt"
     link.symlink_to("elsewhere.pt")
     given = ["--save-dir", tmp_path] if flag == "--save-dir" else [flag, link, "--save-dir", tmp_path / "run"]
-    why = f"{link}: is a link to elsewhere.pt, which does not exist; restore the file, or remove the link"
+    why = f"{link}: links to elsewhere.pt, which does not exist; restore that file, or remove the link"
     named = "--restore-file" if flag == "--save-dir" else flag
     assert error_of("no-data", *ARCH, *given) == (f"fairseq-train: error: {named} {why}\n", 2)
     assert link.is_symlink() and [path.name for path in tmp_path.iterdir()] == ["checkpoint_last.pt"]
@@ -140,4 +140,4 @@ def test_vectors_are_refused_before_data_is_read(tmp_path):
     flags = "--arch frozen_transformer_tiny --freeze emb --frozen-init orthogonal --encoder-embed-path".split()
     line, status = error_of("no-data", *flags, tmp_path / "v.txt", "--save-dir", tmp_path)
     assert status == 2 and line.startswith("fairseq-train: error: --frozen-init orthogonal: would replace")
-    assert line.count("\n") == 1 and line.endswith("; remove one of the two flags\n")
+    assert line.count("\n") == 1 and line.endswith("; remove one of them\n")

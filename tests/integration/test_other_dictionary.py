@@ -75,7 +75,7 @@ def test_a_start_from_the_other_dictionary(model, texts, tmp_path, way):
     assert status == 2 and line.strip().splitlines()[-1] == (
         f"fairseq-train: error: {given} {path}: its {side} dictionary has 12 entries like {texts['other']}/dict.txt, but other words or "
         "another order, so each word would start with the vector of another word; prepare DATA with the model's dictionary "
-        f"(fairseq-preprocess {makes}), or give --allow-other-dictionary (or FAIRSEQ_RESERVOIR_ALLOW_OTHER_DICTIONARY=1)"
+        f"(fairseq-preprocess {makes}); to train anyway, give --allow-other-dictionary (or set FAIRSEQ_RESERVOIR_ALLOW_OTHER_DICTIONARY=1)"
     )
     assert not (tmp_path / "ck" / "checkpoint_last.pt").exists()
     right = train(texts["same"], *flags, begin=RUN).losses[0]
@@ -112,7 +112,7 @@ def test_compared_dictionaries(caplog):
     caplog.set_level(logging.INFO)
     refuse("--restore-file a.pt", {}, with_words("cba", "ed"))
     assert caplog.messages == [
-        "--restore-file a.pt: has no hash of its dictionary, so it cannot be compared with DATA; make sure that the dictionaries are equal"
+        "--restore-file a.pt: has no hash of its dictionary to compare with DATA; make sure that both dictionaries are equal"
     ]
 
 

@@ -196,7 +196,7 @@ def test_word_vectors_under_a_mask_are_scaled_by_root_two(tmp_path):
     write_tables({tmp_path / "vectors.txt": (dictionary(20), vectors)})
     embedding = build_lm(SUPERMASK, decoder_embed_path=str(tmp_path / "vectors.txt")).decoder.embed_tokens
     assert torch.allclose(embedding.frozen_weight[4:], vectors[4:] * 2**0.5)
-    with pytest.raises(InputError, match="--decoder-embed-path .*: vectors of 8 numbers; the model needs 4"):
+    with pytest.raises(InputError, match="--decoder-embed-path .*: its vectors have 8 numbers, but the model needs 4"):
         build_lm(SUPERMASK, decoder_embed_path=str(tmp_path / "vectors.txt"), decoder_embed_dim=4)
 
 
