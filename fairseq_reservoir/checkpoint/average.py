@@ -13,6 +13,8 @@ from . import packed_file
 from .meta_checkpoint import Checkpoint, Tensors, open_checkpoint
 from .origin import origin, without_run
 
+_ONE_RUN = "average checkpoints of one run"
+
 
 def average(checkpoints: list[str], out: str, force: bool = False) -> str:
     """Write a checkpoint with the mean of each trained tensor of ``checkpoints``.
@@ -54,7 +56,7 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
                 pass
             elif name in constant:
                 raise InputError(
-                    f"CHECKPOINT {path}: its {constant[name]} tensor {name} differs from that of {first.path}"
+                    f"CHECKPOINT {path}: its {constant[name]} tensor {name} differs from that of {first.path}; {_ONE_RUN}"
                 )
             else:
                 equal.discard(name)
@@ -95,7 +97,7 @@ def _open(path: str) -> Checkpoint:
     checkpoint = open_checkpoint(path)
     for name, tensor in checkpoint.tensors.items():
         if tensor.is_floating_point() and tensor.isnan().any():
-            raise InputError(f"CHECKPOINT {path}: {name} contains NaN")
+            raise InputError(f"CHECKPOINT {path}: {name} contains NaN; leave this checkpoint out")
     return checkpoint
 
 
@@ -107,13 +109,12 @@ def _check_description(first: Checkpoint, other: Checkpoint) -> None:
         values = [description.get(field) for description in descriptions]
         if values[0] != values[1] and field not in NOT_COMPARED:
             raise InputError(
-                f"CHECKPOINT {other.path}: trained with {field} {values[1]}, but {first.path} with {values[0]}; average"
-                " checkpoints of one run"
+                f"CHECKPOINT {other.path}: trained with {field} {values[1]}, but {first.path} with {values[0]}; {_ONE_RUN}"
             )
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name) != theirs.get(name):
             shapes = f"{theirs.get(name, 'missing')}, but in {first.path} it is {ours.get(name, 'missing')}"
-            raise InputError(f"CHECKPOINT {other.path}: the shape of {name} is {shapes}")
+            raise InputError(f"CHECKPOINT {other.path}: the shape of {name} is {shapes}; {_ONE_RUN}")
 
 
 class _Run(NamedTuple):
@@ -134,10 +135,8 @@ def _check_run(run: _Run, other: _Run) -> None:
     ``average`` compares every pair. An averaged checkpoint has no run id, so it may fit checkpoints of two different runs.
     """
     if run.run_id and other.run_id and run.run_id != other.run_id:
-        raise InputError(
-            f"CHECKPOINT {other.path}: from a different training run than {run.path}; average checkpoints of one run"
-        )
+        raise InputError(f"CHECKPOINT {other.path}: from a different training run than {run.path}; {_ONE_RUN}")
     if not (run.run_id and other.run_id) and run.seed != other.seed:
         raise InputError(
-            f"CHECKPOINT {other.path}: trained with --seed {other.seed}, but {run.path} with {run.seed}; average checkpoints of one run"
+            f"CHECKPOINT {other.path}: trained with --seed {other.seed}, but {run.path} with {run.seed}; {_ONE_RUN}"
         )

@@ -1,4 +1,4 @@
-"""Convert a model to CTranslate2. It is first converted into a checkpoint of fairseq's own ``transformer``."""
+"""Convert a model to CTranslate2, through a checkpoint of fairseq's own ``transformer``."""
 
 import os
 import shutil
@@ -28,12 +28,12 @@ def convert(
     data: str | None = None,
     force: bool = False,
 ) -> str:
-    """Write a checkpoint or an export as a CTranslate2 model. The folder also gets the subword model of an export that has one.
+    """Write a checkpoint or an export as a CTranslate2 model. If the export has a subword model, it is written to the folder, too.
 
     Args:
         checkpoint: path of a checkpoint or an export that ``materialize`` accepts.
         folder: path of the folder to write.
-        out: file in which the checkpoint of fairseq's ``transformer`` is kept. By default it is deleted.
+        out: path at which to keep the checkpoint of fairseq's ``transformer``. By default it is deleted.
         quantization: type of the stored weights, by default float32.
         data: folder of the dictionaries. By default they are read from the export or from the data folder of the training.
         force: replace ``out``, and ``folder`` if it is a CTranslate2 model.
@@ -92,7 +92,7 @@ def _package() -> Any:
 
 
 def _check_options(source: Checkpoint) -> None:
-    """Refuse options that CTranslate2's Transformer does not support. Some of them would change its outputs without an error."""
+    """Refuse options that CTranslate2's Transformer does not support. With some of them, its outputs would be wrong without an error."""
     flags = read(ModelFlags, source.config.model)
     found = {
         "--cross-self-attention": flags.cross_self_attention,

@@ -30,7 +30,7 @@ class Hypothesis:
     """A translation of a line.
 
     Attributes:
-        text: the detokenised translation.
+        text: the detokenized translation.
         score: mean natural logarithm of the tokens' probabilities, as in fairseq (with ``lenpen`` 1).
         parts: number of parts into which the line was split.
         cut_short: whether the translation of a part was cut at the maximum length.
@@ -64,7 +64,7 @@ class Translator(GeneratorHubInterface):
 
     Args:
         path: path of the export.
-        text: its text parts.
+        text: the tokenizer, subword model and dictionaries that the export contains.
         overrides: options of the model's configuration by name.
 
     Raises:
@@ -94,7 +94,7 @@ class Translator(GeneratorHubInterface):
         return self.pieces.join([self.tgt_dict[i] for i in kept])
 
     def translate(self, sentences: str | Sequence[str], beam: int = BEAM, **options: Any) -> str | list[str]:
-        """Return the best translation of a sentence, or of each sentence in a list. A blank sentence has an empty translation.
+        """Return the best translation of a sentence, or of each sentence in a list. A blank sentence has the translation "".
 
         Args:
             sentences: text of any length.
@@ -117,8 +117,8 @@ class Translator(GeneratorHubInterface):
     ) -> list[list[Hypothesis]]:
         """Return the best translations of each line.
 
-        A line of more than ``split_above`` tokens is translated in parts, split at the end of a sentence or else of a word. The first
-        hypothesis joins the best translations of all parts, the second one joins the second best, and so on.
+        A line of more than ``split_above`` tokens is split into parts at the end of a sentence, or else of a word. The first hypothesis
+        joins the best translations of all parts, the second one joins the second-best translations, and so on.
 
         Args:
             lines: text.
@@ -126,7 +126,7 @@ class Translator(GeneratorHubInterface):
             nbest: number of hypotheses to return.
             batch_size: lines or parts per batch, sorted by length.
             split_above: maximum number of source tokens in a part. fairseq ends a translation after ``max_len_b`` tokens, by default 200.
-            after_batch: called after each batch with the number of lines that this batch completed.
+            after_batch: called after each batch with the number of lines that are now complete because of this batch.
             generation: values of fairseq's generation options by name, such as ``lenpen``.
 
         Raises:
@@ -188,12 +188,12 @@ class Translator(GeneratorHubInterface):
         return torch.tensor([*map(self.src_dict.index, words), self.src_dict.eos()])
 
     def longest_source(self) -> int:
-        """Return the maximum number of source tokens, without the end of sentence."""
+        """Return the maximum number of source tokens, not counting the end of sentence."""
         positions = [self.task.max_positions()[0], *(model.max_positions()[0] for model in self.models)]
         return max(1, int(min(positions)) - 1)
 
     def longest_target(self) -> int:
-        """Return the maximum number of tokens of a translation, without the end of sentence, for any ``max_len_b``."""
+        """Return the maximum number of target tokens that the model allows, not counting the end of sentence."""
         return max(1, int(min(model.max_decoder_positions() for model in self.models)) - 1)
 
 
@@ -251,7 +251,7 @@ def _generation(options: dict[str, Any], beam: int, nbest: int) -> Any:
 
 @contextmanager
 def _in_range(options: dict[str, Any]) -> Iterator[None]:
-    """Context that names the options if fairseq refuses a value. It does so when it builds the generator, or at the first token."""
+    """Context that names the options if fairseq refuses a value, when it builds the generator or at the first token."""
     try:
         yield
     except (AssertionError, ValueError) as error:
@@ -277,7 +277,7 @@ def _dictionary(words: tuple[str, ...]) -> Dictionary:
 
 
 def _config(body: dict[str, Any], text: TextParts) -> Any:
-    """Return a typed configuration of the task, with the export's options that matter for translation."""
+    """Return a configuration of the task with the export's options that affect translations."""
     described = body["config"]["task"]
     described = described.get("__namespace__", described)
     kept = ("left_pad_source", "max_source_positions", "max_target_positions")

@@ -79,12 +79,12 @@ def _refuse_in_generation(flags):
     given = Given(flags)
     if given.constraints:
         raise InputError(
-            "--constraints: fairseq-generate does not read constraints; use fairseq-interactive --constraints, with the constraints "
+            "--constraints: fairseq-generate does not read constraints; use fairseq-interactive --constraints, and write the constraints "
             "after each sentence, separated by tabs"
         )
     if given.replace_unk is not None and str(given.dataset_impl) != "raw":
         raise InputError(
-            "--replace-unk: with this flag fairseq-generate needs the data as text (--dataset-impl raw); or use fairseq-interactive"
+            "--replace-unk: fairseq-generate needs text data for this flag; add --dataset-impl raw, or use fairseq-interactive"
         )
 
 

@@ -81,14 +81,14 @@ def complete_flags(flags, training):
         InputError: the flags do not determine how to start the processes.
     """
     if flags.distributed_world_size < 1:
-        raise InputError(f"--distributed-world-size: got {flags.distributed_world_size}, must be at least 1")
+        raise InputError(f"--distributed-world-size {flags.distributed_world_size}: must be at least 1")
     if flags.distributed_init_method is None:
         if training and launch_variables.torchrun():
             follow_torchrun(flags)
         elif flags.distributed_world_size > 1:
             meet_on_this_machine(flags)
     elif flags.distributed_init_method == "env://" and not {"MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
-        raise InputError("--distributed-init-method: got env://, but MASTER_ADDR or MASTER_PORT is not set")
+        raise InputError("--distributed-init-method env://: set MASTER_ADDR and MASTER_PORT, or start with torchrun")
     elif flags.distributed_init_method == "env://":
         launch_variables.check_meeting_point()
     if flags.distributed_init_method is not None and flags.distributed_backend == "nccl":
@@ -100,7 +100,7 @@ def follow_torchrun(flags):
     (started, rank), given = launch_variables.torchrun(), flags.distributed_world_size
     if given not in (1, started, torch.cuda.device_count()):
         raise InputError(
-            f"--distributed-world-size: got {given}, but torchrun started {started} processes (WORLD_SIZE); remove the flag"
+            f"--distributed-world-size {given}: torchrun started {started} processes (WORLD_SIZE); remove the flag"
         )
     flags.distributed_world_size = started
     if started > 1:
@@ -156,7 +156,7 @@ def start_processes(cfg, main, kwargs):
     count = min(world, flags.nprocs_per_node) if flags.nprocs_per_node > 1 else world
     if first < 0 or first + count > world:
         raise InputError(
-            f"--distributed-rank: got {first}, but {count} processes of --distributed-world-size {world} start here;"
+            f"--distributed-rank {first}: {count} processes of --distributed-world-size {world} start here;"
             " add --distributed-no-spawn to start only this rank, or give --nprocs-per-node"
         )
     flags.distributed_rank = None  # each process sets its own rank

@@ -48,9 +48,6 @@ class Array(np.ndarray):
         self.filled = True
         super().__setstate__((1, shape, kind.dtype, fortran, raw))
 
-    def __reduce__(self):
-        return self.view(np.ndarray).__reduce__()
-
     def __reduce_ex__(self, protocol):
         return self.view(np.ndarray).__reduce_ex__(protocol)
 

@@ -173,9 +173,9 @@ def compare(saved: dict[str, int], now: dict[str, int]) -> None:
             f"epoch shuffled with seed {saved['seed']}; give the same seed, {_OR_RESET}"
         )
     if "grouped_shuffling" in differs:
-        given, other = ("given", "without") if now["grouped_shuffling"] else ("not given", "with")
+        given, other, do = ("given", "without", "remove") if now["grouped_shuffling"] else ("not given", "with", "add")
         raise InputError(
-            f"--grouped-shuffling: is {given}, but the checkpoint was saved within an epoch {other} it; do the same, {_OR_RESET}"
+            f"--grouped-shuffling: is {given}, but the checkpoint was saved within an epoch {other} it; {do} the flag, {_OR_RESET}"
         )
     if differs:
         this, that = (f"{found['number']} batches of {found['sentences']} sentences" for found in (now, saved))

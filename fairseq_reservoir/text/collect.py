@@ -98,7 +98,9 @@ def _symbols(dictionary: Dictionary, flags: TextFlags) -> tuple[str, ...]:
     """Return the symbols of a dictionary without fairseq's special symbols."""
     special = Dictionary().symbols
     if dictionary.symbols[: len(special)] != special or dictionary.nspecial != len(special):
-        raise InputError("--with-text: the special symbols of this task's dictionaries differ from fairseq's")
+        raise InputError(
+            "--with-text: the special symbols of this task's dictionaries differ from fairseq's; remove the flag"
+        )
     if invalid := find_invalid_symbol(dictionary.symbols):
         symbol, reason = invalid
         raise InputError(
@@ -133,7 +135,9 @@ def _check_pieces(flags: TextFlags, text: TextParts, task: Any) -> None:
             " give the file that prepared these data"
         )
     if not checked and not symbols & set(pieces.cut_tokens(pieces.join_tokens(text.source[: 10 * _CHECKED_SENTENCES]))):
-        raise InputError(f"{flags.pieces_flag}: none of its pieces is in the dictionary of {task.cfg.data}")
+        raise InputError(
+            f"{flags.pieces_flag}: none of its pieces is in the dictionary of {task.cfg.data}; give the file that prepared these data"
+        )
 
 
 def _check_no_pieces(task: Any) -> None:

@@ -116,7 +116,7 @@ OTHERS = {
     ),
     "grouped shuffling": (
         over(SIX, grouped_shuffling=True),
-        f"--grouped-shuffling: is given, but the checkpoint was saved within an epoch without it; do the same, {RESET}",
+        f"--grouped-shuffling: is given, but the checkpoint was saved within an epoch without it; remove the flag, {RESET}",
     ),
 }
 

@@ -83,7 +83,7 @@ def test_fairseq_interactive(toy_data, run_fairseq, tmp_path, capsys):
         translations = [line.split("\t")[2] for line in capsys.readouterr().out.splitlines() if line.startswith("H-")]
         assert "X" in translations[0].split() and "Y" in translations[1].split()
         assert "<unk>" not in " ".join(translations)
-    with pytest.raises(InputError, match="^--replace-unk: with this flag fairseq-generate needs the data as text "):
+    with pytest.raises(InputError, match="^--replace-unk: fairseq-generate needs text data for this flag; "):
         run_fairseq("generate", toy_data, *flags[:2], "--replace-unk")
     with pytest.raises(InputError, match="^--constraints: fairseq-generate does not read constraints; use "):
         run_fairseq("generate", toy_data, *flags[:2], "--constraints")
