@@ -32,7 +32,7 @@ class Item:
         role: ``trained``; ``mask`` (scores from which a mask is selected); ``rounded`` (latent weights, which are rounded to levels);
             ``random`` (drawn by ``recipe``, never changed); ``frozen`` (by --freeze, or word vectors from a file); ``buffer``;
             ``training`` (needed only in training, such as the estimators of --backskip); or ``tied`` (the tensor of the entry ``owner``).
-        recipe: recipe of a random tensor.
+        recipe: recipe for a random tensor.
         owner: name of the entry whose tensor a tied entry shares.
         bits: number of bits for each entry of a packed mask, or for each packed level.
         lowest: smallest entry of a mask.
@@ -61,7 +61,7 @@ class Item:
 
     @property
     def drawn(self) -> Recipe:
-        """Recipe of a random tensor."""
+        """Recipe for a random tensor."""
         assert self.recipe is not None
         return self.recipe
 
@@ -191,7 +191,7 @@ def ledger(model: nn.Module) -> Ledger:
     """Return the ledger of a built model, which may be on the meta device.
 
     Args:
-        model: a module. Its attribute ``recipes``, if there is one, maps names of the state dict to recipes of random tensors.
+        model: a module. Its attribute ``recipes``, if there is one, maps names of the state dict to recipes for random tensors.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     masks = {f"{name}.scores".lstrip("."): module.choices for name, module in masked_modules(model).items()}

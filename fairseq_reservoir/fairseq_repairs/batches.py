@@ -20,8 +20,8 @@ def keep_last_batch():
     """Keep the last batch when its size is not a multiple of ``--required-batch-size-multiple`` (default 8).
 
     Since data2vec 2.0 (December 2022) fairseq drops that batch, in training, validation and generation. Sentences are sorted from short
-    to long, so up to seven of the longest ones are missing. fairseq scores 56 of 60 test lines, and none of 5. Batches are consecutive parts
-    of ``indices``, so the dropped batch is the end of ``indices``.
+    to long, so up to seven of the longest ones are missing. fairseq scores 56 of 60 test lines, and none of 5. Batches are consecutive
+    parts of ``indices``, so the dropped batch is the end of ``indices``.
     """
 
     def batch_by_size(original, indices, *args, **kwargs):
