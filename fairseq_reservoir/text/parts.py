@@ -51,9 +51,6 @@ class TextParts:
     dash_splits: bool = True
     lowercase: bool = False
 
-    def dictionary(self, side: str) -> tuple[str, ...]:
-        return self.source if side == "source" else self.target
-
 
 def pack(text: TextParts) -> tuple[dict[str, Any], bytes]:
     """Return the description of text parts, and their compressed bytes.
