@@ -31,7 +31,7 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
     """Write a checkpoint of fairseq's ``transformer`` with the same outputs. Masks are multiplied into the weights.
 
     Outputs agree up to rounding, about 1e-5 in fp32. Layers with ``--frozen-dtype bf16`` compute in fp32 after the conversion, which
-    changed logits by 4e-3 in one model. fairseq and CTranslate2's converter read the file with torch's safe loader, without this plugin.
+    has changed logits by 4e-3. fairseq and CTranslate2's converter read the file with torch's safe loader, without this plugin.
 
     Args:
         checkpoint: a checkpoint or an export of a translation model of this plugin.

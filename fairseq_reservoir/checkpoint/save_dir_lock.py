@@ -1,8 +1,8 @@
 """Allow one training at a time in a ``--save-dir``. The file ``training.lock`` in this folder names the process that trains there.
 
-The package filelock is not used, for three reasons. Version 4 fails on most file systems without locks, and does not delete the lock file
-at the end. Version 3, which torch also accepts, empties the file before it has the lock, so that the holder's name is lost. Data loaders
-inherit its locks, and may outlive a killed training.
+The package filelock is not used. Its version 4 does not delete the lock file at the end, and fails on a file system without locks unless
+this reports ENOSYS. Its version 3, which torch also accepts, empties the file before it has the lock, so that the holder's name is lost.
+Data loaders inherit its locks, and may outlive a killed training.
 """
 
 import contextlib
