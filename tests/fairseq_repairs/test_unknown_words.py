@@ -58,6 +58,7 @@ def test_soft_alignments():
 
 def test_a_token_without_an_alignment_stays_unknown():
     assert replaced("ein y", [], source="a b") == "ein <unk>"
+    assert replaced("ein y", [(0, 0), (2, 1)], source="a b") == "ein <unk>", "aligned with the end of the source"
 
 
 def test_alignment_dictionary_files(tmp_path):
