@@ -1,4 +1,4 @@
-"""Base classes of layers that are chains of residual sublayers: all kinds except fairseq's Transformer layer."""
+"""Base classes for layers that are chains of residual sublayers. All kinds are, except fairseq's Transformer layer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ BUILDERS: dict[str, Builder] = {}
 
 
 def register(letter: str) -> Callable[[Builder], Builder]:
-    """Decorator: register a builder ``(config, stack) -> {name: Sublayer}`` for the kind with this capital letter.
+    """Register the decorated builder ``(config, stack) -> {name: Sublayer}`` for the kind with this capital letter.
 
     Raises:
-        ValueError: the letter has a builder already.
+        ValueError: the letter already has a builder.
     """
 
     def add(builder: Builder) -> Builder:
@@ -30,11 +30,14 @@ def register(letter: str) -> Callable[[Builder], Builder]:
 
 @dataclass(frozen=True)
 class SlotConfig:
-    """Sizes and dropout rates of one slot, the place of a layer in a layer plan.
+    """Sizes and dropout rates of one slot. A slot is the place of one layer in a layer plan.
 
-    ``norm_first`` selects x + f(LN(x)) instead of LN(x + f(x)) for every sublayer f. ``depth`` is the slot's number in the plan.
-    ``memory_dim`` is the width of the encoder's output, or 0 without cross-attention. ``kernel_sizes`` has one
-    size for each depth from 0; deeper slots have the last size. ``max_positions`` is the maximum sentence length.
+    Attributes:
+        depth: number of the slot in the plan, from 0.
+        memory_dim: width of the encoder's output; 0 without cross-attention.
+        norm_first: whether every sublayer f computes x + f(LN(x)) instead of LN(x + f(x)).
+        kernel_sizes: one kernel size for each depth from 0. Deeper slots use the last size.
+        max_positions: maximum sentence length.
     """
 
     embed_dim: int
@@ -53,9 +56,9 @@ class SlotConfig:
 
 @dataclass
 class Context:
-    """Inputs of a sublayer other than x. Masks are (batch, time), true at padding.
+    """All inputs of a sublayer except x. Masks are (batch, time), true at padding.
 
-    ``memory`` is the encoder's output. ``attn`` is a result: cross-attention stores its attention weights there.
+    ``memory`` is the encoder's output. ``attn`` is not an input: cross-attention stores its attention weights there.
     """
 
     padding_mask: Tensor | None = None
@@ -70,10 +73,10 @@ class Context:
 class Sublayer(nn.Module):
     """Residual sublayer: x + dropout(f(LN(x))) with ``norm_first``, else LN(x + dropout(f(x))); x: (time, batch, dim).
 
-    Subclasses implement f as the method ``transform``.
+    A subclass implements f as the method ``transform``.
 
     Attributes:
-        reads_source: whether the sublayer attends to the encoder's output. No letter of a plan freezes such a sublayer.
+        reads_source: whether the sublayer attends to the encoder's output. Such a sublayer is trained whatever the plan's letter.
     """
 
     reads_source = False
@@ -85,7 +88,7 @@ class Sublayer(nn.Module):
         self.norm_first = config.norm_first
 
     def transform(self, x: Tensor, context: Context) -> Tensor:
-        """Compute f(x); subclasses must define it."""
+        """Compute f(x). Subclasses must define this method."""
         raise NotImplementedError(type(self).__name__)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
@@ -96,7 +99,7 @@ class Sublayer(nn.Module):
 
 
 class Slot(nn.Module):
-    """Chain of named sublayers with the interface of a fairseq layer."""
+    """Layer with the interface of a fairseq layer: a chain of named sublayers."""
 
     def __init__(self, sublayers: dict[str, Sublayer]) -> None:
         super().__init__()
@@ -109,7 +112,7 @@ class Slot(nn.Module):
         return x
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Do nothing. fairseq calls this on every layer, but no older checkpoints need an upgrade."""
+        """Do nothing. fairseq calls this on every layer, but no older checkpoint needs an upgrade."""
 
 
 class EncoderSlot(Slot):
@@ -144,22 +147,21 @@ class DecoderSlot(Slot):
 
 
 def build_slot(letter: str, stack: str, config: SlotConfig) -> Slot:
-    """Build a layer of the kind with this capital letter for an ``encoder`` or a ``decoder``.
+    """Build a layer of the kind with this capital letter, for the stack ``encoder`` or ``decoder``.
 
     Raises:
-        ValueError: the kind has no builder, or its sublayer ``cross`` does not attend to the source. A sublayer of this name is
-            never frozen by a letter.
+        ValueError: the kind has no builder, or its sublayer ``cross`` does not attend to the source.
         TypeError: the builder does not return a dictionary of sublayers.
     """
     slots: dict[str, type[Slot]] = {"encoder": EncoderSlot, "decoder": DecoderSlot}
     if letter not in BUILDERS:
-        raise ValueError(f"{letter}: has a row in plan/kinds.py, but no file in layers/ registers a builder for it")
+        raise ValueError(f"{letter}: no file in layers/ registers a builder for this row of plan/kinds.py")
     sublayers = BUILDERS[letter](config, stack)
     if not isinstance(sublayers, dict) or not all(isinstance(part, Sublayer) for part in sublayers.values()):
         raise TypeError(f"its builder returned {sublayers!r:.60}; it must return a dict of Sublayers by name")
     if "cross" in sublayers and not sublayers["cross"].reads_source:
         raise ValueError(
-            f"{letter}: the name cross is reserved for attention to the source, because a letter never freezes a sublayer of this "
-            "name; rename the sublayer"
+            f"{letter}: the name cross is reserved for attention to the source, because a sublayer of this name is always trained; "
+            "rename the sublayer"
         )
     return slots[stack](sublayers)

@@ -13,7 +13,7 @@ class DynamicConvolution(Sublayer):
     """Dynamic convolution f(x) = W2 conv(GLU(W1 x)): each token predicts its depthwise kernel, normalised by a softmax.
 
     Shapes: W1 (2 embed_dim, embed_dim), W2 (embed_dim, embed_dim), kernel predictor (heads * kernel_size, embed_dim). The
-    kernel is centred in an encoder and causal in a decoder. Padding is set to 0, so that the outputs of tokens do not depend on it.
+    kernel is centred in an encoder and causal in a decoder. Padding is set to 0, so it has no effect on the outputs of tokens.
     """
 
     def __init__(self, config: SlotConfig, causal: bool) -> None:

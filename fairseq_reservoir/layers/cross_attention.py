@@ -1,4 +1,4 @@
-"""Trained attention to the source, in decoder layers with frozen token mixing."""
+"""Trained attention to the source, for decoder layers with frozen token mixing."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from .base import Context, SlotConfig, Sublayer
 
 
 class CrossAttention(Sublayer):
-    """Attention to the source: f(x) = MultiheadAttention(query x, keys and values from the encoder).
+    """Attention to the source: f(x) = MultiheadAttention(queries from x, keys and values from the encoder's output).
 
-    In generation the projected keys and values are cached, as in fairseq's decoder layers.
+    In generation, projected keys and values are cached, as in fairseq's decoder layers.
     """
 
     reads_source = True

@@ -1,4 +1,4 @@
-"""Dropout with a faster random generator on a CPU. torch's own dropout draws a float for each entry there, one after the other."""
+"""Faster dropout on a CPU, where torch's own dropout draws one float after another."""
 
 from typing import Any
 
@@ -33,9 +33,9 @@ class _FastDropout(torch.autograd.Function):
 def fast_dropout(x: Tensor, p: float) -> Tensor:
     """Dropout y = x b / (1 - p). An entry of b is 0 with probability p, else 1. p is rounded to a multiple of 2^-16.
 
-    Each entry of b is drawn from 16 bits of the generator SFC64, which is seeded by one number of torch's generator. Runs with the same
-    seed are therefore equal and resume bit for bit. Activation checkpointing draws the same numbers again. ``F.dropout`` draws other
-    numbers. It is used on all devices except a CPU. For the backward pass, b is stored in the dtype of x, as in ``F.dropout``.
+    Each entry of b uses 16 bits of the generator SFC64. Its seed is one number from torch's generator, so runs with the same seed
+    are equal, resumed runs are too, and activation checkpointing draws the same b again. The numbers differ from those of
+    ``F.dropout``, which is used on all other devices. For the backward pass, b is stored in the dtype of x, as in ``F.dropout``.
     """
     if x.device.type != "cpu" or round(p * 2**16) >= 2**16 or not x.is_floating_point():
         return F.dropout(x, p)
@@ -53,5 +53,5 @@ class FastFairseqDropout(FairseqDropout):
 
 
 def use_fast_dropout(model: nn.Module) -> None:
-    """Replace every dropout module of a model. Dropout inside fairseq's fused attention calls no module and stays as it is."""
+    """Replace every dropout module of a model. fairseq's fused attention uses no dropout module, so its dropout stays the same."""
     replace_modules(model, lambda module: adopt(FastFairseqDropout, module) if type(module) is FairseqDropout else None)

@@ -1,7 +1,7 @@
 """M: Fourier mixing (Lee-Thorp et al., 2021, "FNet: Mixing Tokens with Fourier Transforms"), encoder only.
 
-FNet's hybrids of 2 attention layers and 10 mixing layers are the plans ``2L10M`` (bottom), ``5M2L5M`` (middle), ``10M2L`` (top,
-its best) and ``L5ML5M`` (mixed).
+FNet's hybrids of 2 attention layers and 10 mixing layers are the plans ``2L10M`` (bottom), ``5M2L5M`` (middle), ``10M2L`` (top;
+the best in the paper) and ``L5ML5M`` (mixed).
 """
 
 import math
@@ -17,14 +17,13 @@ class Fourier(Sublayer):
     """Fourier mixing f(X) = Re(F_n X F_d) / sqrt(n d) of a sentence X (n, d), with F_n[j, k] = exp(-2 pi i j k / n).
 
     There are no parameters. The transform runs in float32 (float64 in a float64 model). The output is 0 at padding. n is the
-    number of the sentence's own tokens, so that padding and the other sentences of a batch have no influence. The factor
-    1 / sqrt(n d) is ours. FNet has no such factor, so that its mixing multiplies the variance by n d. As in FNet, there is no
-    dropout after the mixing.
+    number of tokens in the sentence, so padding and the other sentences of the batch have no effect. The factor 1 / sqrt(n d)
+    is ours. FNet has no such factor, so its mixing multiplies the variance by n d. As in FNet, no dropout follows the mixing.
 
     A batch without padding is computed by two FFTs. With padding, the tokens of each sentence are multiplied by the real and
     the imaginary part of F_n. Both are computed on the device from the sentence's length, without synchronising with the host.
-    With T tokens per sentence, this costs 2 T multiply-adds per token and channel, and two T x T matrices per sentence. The
-    scores and sums of attention also cost 2 T multiply-adds, and a T x T matrix per head and sentence.
+    With T tokens per sentence, this costs 2 T multiply-adds per token and channel, and two T x T matrices per sentence.
+    Attention also costs 2 T multiply-adds for its scores and sums, and a T x T matrix per head and sentence.
     """
 
     def __init__(self, config: SlotConfig) -> None:
@@ -44,7 +43,7 @@ class Fourier(Sublayer):
 def _transform_tokens(x: Tensor, padding_mask: Tensor) -> Tensor:
     """Compute Re(F_n X F_d) = C A + S B, with F_n = C - iS and X F_d = A + iB; x: (time, batch, dim), mask: (batch, time)."""
     cos, sin = _matrices(~padding_mask, x.dtype)
-    # C and S are 0 at padding, but 0 * inf is not 0.
+    # C and S are 0 at padding, but 0 times infinity would be NaN.
     x = x.masked_fill(padding_mask.t().unsqueeze(2), 0)
     z = torch.fft.fft(x, dim=2, norm="ortho").transpose(0, 1)
     mixed: Tensor = cos @ z.real + sin @ z.imag
@@ -52,10 +51,10 @@ def _transform_tokens(x: Tensor, padding_mask: Tensor) -> Tensor:
 
 
 def _matrices(is_token: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """cos and sin of 2 pi j k / n, divided by sqrt(n), for tokens j and k of a sentence of n tokens, 0 at padding; (batch, time, time)."""
+    """Compute cos and sin of 2 pi j k / n, divided by sqrt(n), for tokens j and k of n; (batch, time, time). Both are 0 at padding."""
     length = is_token.sum(1).clamp(min=1)[:, None, None]
     number = is_token.cumsum(1) - 1
-    # The integer remainder is exact, so that angles are as accurate for the last tokens as for the first.
+    # The integer remainder is exact, so the angles of the last tokens are as accurate as those of the first.
     turns = (number[:, :, None] * number[:, None, :]).remainder(length).to(dtype) / length
     scale = (is_token[:, :, None] & is_token[:, None, :]) / length.to(dtype).sqrt()
     angle = 2 * math.pi * turns

@@ -1,6 +1,6 @@
-"""``--frozen-dtype bf16``: store the matrices of wholly frozen layers in bfloat16, and compute their products in it.
+"""``--frozen-dtype bf16``: store the matrices of wholly frozen layers in bfloat16, and multiply with them in bfloat16.
 
-Frozen matrices need no more precision than the forward pass uses, because no small updates are added to them.
+Trained matrices need more precision, because small updates are added to them. Frozen matrices do not.
 """
 
 import functools
@@ -14,11 +14,11 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def frozen_layers(model: Any, stacks: Iterable[str]) -> Iterator[tuple[str, nn.Module]]:
-    """Yield (place, layer) of each layer without trained parameters. A place is a name such as "encoder.layers.1"."""
+    """Yield (place, layer) of each layer without trained parameters. A place is the layer's name, such as "encoder.layers.1"."""
     frozen = {row.place for row in model.slot_table.rows if row.state == "frozen"}
     for name in stacks:
         stack = getattr(model, name)
-        # children() instead of iteration, because iteration drops layers with --encoder-layerdrop.
+        # children(), because iteration would drop layers with --encoder-layerdrop.
         for depth, layer in enumerate(getattr(stack, "sentence_encoder", stack).layers.children()):
             if f"{name}.layers.{depth}" in frozen:
                 yield f"{name}.layers.{depth}", layer
@@ -36,7 +36,7 @@ def use_dtype(layer: nn.Module, dtype: torch.dtype) -> None:
 
 
 def _inside(forward: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a forward function. With fairseq's activation checkpointing, wrap the function inside, which is recomputed without autocast."""
+    """Wrap a forward function. With fairseq's activation checkpointing, wrap the inner function: it is recomputed without autocast."""
     if isinstance(forward, functools.partial):
         return functools.partial(forward.func, functools.partial(wrapper, forward.args[0]), *forward.args[1:])
     return functools.partial(wrapper, forward)

@@ -1,4 +1,4 @@
-"""G: bidirectional GRU. Shen et al. (2021) mention such a layer but do not specify it. The residual form is ours."""
+"""G: bidirectional GRU. Shen et al. (2021) mention this layer but do not specify it. The residual form is ours."""
 
 from functools import partial
 
@@ -11,8 +11,8 @@ from .base import Context, SlotConfig, Sublayer, register
 class BiGRU(Sublayer):
     """Bidirectional GRU f(x) = [GRU(x), GRU'(x reversed) reversed], with embed_dim / 2 units in each direction.
 
-    In each direction, padding is moved behind the sentence before the GRU runs, and back afterwards. The outputs of tokens
-    therefore do not depend on padding on either side, and no length is read on the host.
+    For each direction, padding is moved behind the sentence before the GRU runs, and back afterwards. So padding on either side
+    has no effect on the outputs of tokens, and the host reads no sentence length.
 
     Raises:
         ValueError: embed_dim is odd.
@@ -34,7 +34,7 @@ class BiGRU(Sublayer):
 
 
 def _run(gru: nn.GRU, x: Tensor, padding_mask: Tensor | None) -> Tensor:
-    """Run a GRU over the tokens, skipping padding; outputs: (time, batch, width). Outputs at padding are meaningless."""
+    """Run a GRU over the tokens without padding; outputs: (time, batch, width). Outputs at padding are meaningless."""
     outputs = (
         gru if x.device.type == "cpu" or len({p.dtype for p in gru.parameters()}) == 1 else partial(in_one_dtype, gru)
     )
@@ -47,13 +47,13 @@ def _run(gru: nn.GRU, x: Tensor, padding_mask: Tensor | None) -> Tensor:
 
 
 def in_one_dtype(gru: nn.GRU, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute ``gru(x)`` in the dtype of the GRU's matrices. cuDNN requires one dtype, but ``--frozen-dtype`` keeps biases in float32."""
+    """Compute ``gru(x)`` in the dtype of the GRU's matrices. cuDNN needs one dtype, but ``--frozen-dtype`` keeps biases in float32."""
     weights = list(gru.parameters())
     dtype = weights[0].dtype
     with torch.autocast(x.device.type, enabled=False):
         hidden = x.new_zeros(1, x.size(1), gru.hidden_size, dtype=dtype)
         rounded = [weight.to(dtype) for weight in weights]
-        # Arguments as in nn.GRU: with biases, one layer, no dropout, one direction, time first.
+        # The last arguments stand for: with biases, one layer, no dropout, training, one direction, time first.
         result: tuple[Tensor, Tensor] = torch._VF.gru(
             x.to(dtype), hidden, rounded, True, 1, 0.0, gru.training, False, False
         )

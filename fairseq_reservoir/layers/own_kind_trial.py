@@ -1,4 +1,4 @@
-"""Build a layer of a user's own kind and check it on random inputs, before any data is read."""
+"""Build a layer of a user-defined kind and test it on random inputs, before any data is read."""
 
 from typing import Any, NoReturn
 
@@ -13,18 +13,17 @@ from .base import Slot, SlotConfig, build_slot
 ARTICLES = {"encoder": "an", "decoder": "a"}
 _TIME, _BATCH, _SOURCE = 4, 2, 3
 _TOLERANCE = 1e-3
-_SECOND_TIME = "a second call in evaluation mode returns other values; dropout must respect self.training"
+_SECOND_TIME = "a second call in evaluation mode returns different outputs; apply dropout only if self.training is True"
 
 
 def build_own(kind: Kind, stack: str, config: SlotConfig) -> Slot:
-    """Build a layer of a user's own kind and check its outputs.
+    """Build a layer of a user-defined kind and test it.
 
     The outputs must have the input's shape and be the same at every call. They must not depend on padding or, in a decoder,
-    on later tokens. If the model is built on the meta device, a second layer is built on the CPU for the check.
+    on later tokens. If the model is built on the meta device, a second layer is built on the CPU for the test.
 
     Raises:
-        InputError: the layer cannot be built, or fails the check. The message contains the name of the kind, and the module that
-            registered the kind.
+        InputError: the layer cannot be built, or fails the test. The message names the kind, and the module that registered it.
     """
     try:
         layer = build_slot(kind.letter, stack, config)
@@ -56,7 +55,7 @@ def _try(layer: Slot, kind: Kind, stack: str, config: SlotConfig) -> None:
             mask[:, padding] = True
             padded = _checked(layer(x, encoder_padding_mask=mask), x)
             _compare(
-                padded[tokens], layer(x[tokens]), "padding changes the outputs of tokens; see context.padding_mask"
+                padded[tokens], layer(x[tokens]), "padding changes the outputs of tokens; use context.padding_mask"
             )
         return
     # All sentences have the same source, so that they can be reordered below.
@@ -66,24 +65,27 @@ def _try(layer: Slot, kind: Kind, stack: str, config: SlotConfig) -> None:
     _compare(
         layer(x[:2], memory)[0],
         whole[:2],
-        "its outputs depend on later tokens; set refused={'decoder': 'it reads ...'} in its Kind",
+        "its outputs depend on later tokens; set refused={'decoder': 'it reads later tokens'} in its Kind",
     )
     if memory is not None and not kind.sees_source:
-        _compare(layer(x, memory + 1)[0], whole, "its outputs depend on the source, but its Kind has sees_source=False")
+        _compare(layer(x, memory + 1)[0], whole, "its outputs depend on the source; set sees_source=True in its Kind")
     if memory is not None and kind.sees_source and "cross" not in dict(layer.named_children()):
         # If a matrix or factor is 0 at the start, the outputs may depend on the source only after training.
-        learns = [p for name, p in layer.named_parameters() if not is_bias(name)]
-        if _alike(layer(x, memory + 1)[0], whole) and all(bool(p.any()) for p in learns):
-            _fail("its outputs do not depend on the source, but its Kind has sees_source=True; see cross_attention")
+        factors = [p for name, p in layer.named_parameters() if not is_bias(name)]
+        if _alike(layer(x, memory + 1)[0], whole) and all(bool(p.any()) for p in factors):
+            _fail("its outputs do not depend on the source; set sees_source=False in its Kind, or add cross_attention")
     _try_incremental(layer, x, memory, whole)
 
 
 def _try_incremental(layer: Slot, x: Tensor, memory: Tensor | None, whole: Tensor) -> None:
-    """Compare a decoder layer's incremental outputs with those for the whole sentence ``x``."""
+    """Compare a decoder layer's outputs for one token at a time with its outputs ``whole`` for the sentence ``x``."""
     state: dict[str, Any] = {}
     steps = [layer(x[t : t + 1], memory, incremental_state=state)[0] for t in range(_TIME - 1)]
     _compare(
-        torch.cat(steps), whole[:-1], "its outputs differ if it gets one token at a time; see context.incremental_state"
+        torch.cat(steps),
+        whole[:-1],
+        "its outputs for one token at a time differ from its outputs for the whole sentence; store earlier tokens in "
+        "context.incremental_state",
     )
     order = torch.arange(_BATCH).flip(0)
     for module in layer.modules():
@@ -93,7 +95,7 @@ def _try_incremental(layer: Slot, x: Tensor, memory: Tensor | None, whole: Tenso
     _compare(
         last,
         whole[-1:, order],
-        "its outputs are wrong after beam search reorders the sentences; see reorder_incremental_state",
+        "its outputs are wrong after beam search has reordered the sentences; define reorder_incremental_state",
     )
 
 
@@ -101,7 +103,9 @@ def _checked(y: Tensor, x: Tensor) -> Tensor:
     """Return the output ``y`` if it is finite and has the shape of the input ``x``."""
     if not isinstance(y, Tensor) or y.shape != x.shape:
         found = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
-        _fail(f"returned {found}; it must return the shape of its input, (time, batch, embed_dim) = {tuple(x.shape)}")
+        _fail(
+            f"returned {found}; it must return a tensor of its input's shape, (time, batch, embed_dim) = {tuple(x.shape)}"
+        )
     if not y.isfinite().all():
         _fail("returned infinite values or NaN")
     return y

@@ -1,4 +1,4 @@
-"""API for users' own kinds of layer, imported from a ``--user-dir`` (docs/your-own-kind.md)."""
+"""API for user-defined kinds of layer. A ``--user-dir`` imports it (docs/your-own-kind.md)."""
 
 from dataclasses import replace
 
@@ -25,16 +25,16 @@ __all__ = [
 def register_kind(kind: Kind, build: Builder) -> None:
     """Register a kind of layer for layer plans in this process.
 
-    A checkpoint stores the kind's name and the letters in its plan. To load it, register the same kind again. Loading a
-    checkpoint never imports code.
+    A checkpoint stores the names of the kinds and the letters of its plan, but no code. Register the same kinds again before
+    loading it.
 
     Args:
         kind: the description of the kind.
-        build: a function ``(config, stack) -> {name: Sublayer}`` that builds the layer. Sublayers run in the order of the
+        build: a function ``(config, stack) -> {name: Sublayer}`` that builds the layer. The sublayers run in the order of the
             dictionary.
 
     Raises:
-        InputError: another kind has a letter, the name or the reservoir type of this kind, or ``fairseqs`` is set.
+        InputError: a letter, the name or the reservoir type already belongs to a different kind, or ``fairseqs`` is set.
     """
     kind = replace(kind, registered_by=build.__module__)
     kinds.register(kind)

@@ -1,7 +1,7 @@
 """fairseq's quantization noise (``--quant-noise-pq``) for frozen matrices.
 
-fairseq drops blocks of a matrix by overwriting them in each training step. Training restores a trained matrix, but a frozen matrix
-would be lost after a few updates. Here, noise is added to a copy of a frozen matrix.
+In each training step, fairseq sets blocks of a matrix to 0. Training restores a trained matrix, but a frozen matrix would be
+lost after a few updates. Here, noise is added to a copy of the frozen matrix.
 """
 
 import functools
@@ -16,9 +16,9 @@ _HOOK = "quant_noise.<locals>._forward_pre_hook"
 
 
 def protect_frozen(model: nn.Module) -> None:
-    """Keep frozen matrices unchanged by quantization noise. The noise in the outputs of their layers is the same as in fairseq.
+    """Protect frozen matrices from quantization noise. The outputs have the same noise as in fairseq.
 
-    Trained matrices get fairseq's noise. ``requires_grad`` is read at each pass, because freeze schedules change it.
+    Trained matrices get fairseq's noise. ``requires_grad`` is read in each forward pass, because freeze schedules change it.
     """
     for module in model.modules():
         for key, hook in module._forward_pre_hooks.items():

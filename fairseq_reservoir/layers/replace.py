@@ -1,4 +1,4 @@
-"""Replacement of modules inside a model by modules of another class with the same state."""
+"""Replace modules of a model by modules of a different class that share their state."""
 
 import functools
 from collections.abc import Callable
@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torch import nn
 
 if TYPE_CHECKING:
-    MixedIn = Any  # a mix-in uses undeclared attributes of the class that it is combined with
+    MixedIn = Any  # a mix-in uses attributes of the class that it is combined with, without declaring them
 else:
     MixedIn = object
 
 Thing = TypeVar("Thing")
-_ADOPTED = "_adopted"  # an attribute of objects that share their attributes
+_ADOPTED = "_adopted"  # marks objects whose attributes are shared
 
 
 def adopt(kind: type[Thing], thing: Any) -> Thing:
     """Create an instance of ``kind`` that shares all attributes of ``thing``: parameters, buffers, hooks and training mode.
 
-    ``kind.__init__`` does not run, so that no random number is drawn. Use only one of the two objects afterwards.
+    ``kind.__init__`` does not run, so no random number is drawn. Use only one of the two objects afterwards.
     """
     new = kind.__new__(kind)
-    # A new dictionary at the first adoption, because Python 3.13.0 stores the attributes of an object inside it, and its garbage collector
-    # would destroy the values that ``new`` still uses together with ``thing``.
+    # The first adoption makes a new dictionary, because Python 3.13.0 stores the attributes of ``thing`` inside the object. Its garbage
+    # collector would destroy them together with ``thing``, although ``new`` still uses them.
     attributes = thing.__dict__
     if _ADOPTED not in attributes:
         thing.__dict__ = attributes = {**attributes, _ADOPTED: True}
@@ -31,10 +31,10 @@ def adopt(kind: type[Thing], thing: Any) -> Thing:
 
 
 def with_mix_in(mixin: type, thing: Any) -> Any:
-    """Create an object with the state of ``thing`` and a class that puts ``mixin`` before the class of ``thing``.
+    """Create an object that shares the state of ``thing``. Its class inherits from ``mixin`` and from the class of ``thing``.
 
-    The new class has the name of the old class, because fairseq compares class names in checkpoints. A ``thing`` that has the
-    mix-in already is returned unchanged.
+    The new class has the name of the old class, because fairseq compares class names in checkpoints. If ``thing`` already has the
+    mix-in, it is returned unchanged.
     """
     if isinstance(thing, mixin):
         return thing
@@ -47,13 +47,10 @@ def _combined(mixin: type, kind: type) -> type:
 
 
 def replace_modules(model: nn.Module, replacement: Callable[[Any], nn.Module | None]) -> None:
-    """Replace every module below ``model`` by ``replacement(module)``, in place.
+    """Replace every submodule of ``model`` by ``replacement(module)``, in place. ``model`` itself is not replaced.
 
-    A module with several parents is replaced once. Its parents share the replacement.
-
-    Args:
-        model: the model. It is not replaced itself.
-        replacement: function that returns the new module for a module, or None to keep the module.
+    ``replacement`` returns the new module, or None to keep the old one. If a module has several parents, it is called once, and the
+    parents share the new module.
     """
     replaced: dict[nn.Module, nn.Module | None] = {}
     for parent in list(model.modules()):

@@ -1,8 +1,8 @@
 """S and s: static mixing, attention with weights that depend only on the distance between tokens.
 
 In S, the weights are random and frozen, and the value and output projections are trained, as in the static random attention of
-MixiT (Dong et al., 2025). In s, the weights are trained too, as in a linear form of MLP-Mixer's token mixing (Tolstikhin et
-al., 2021). In FNet's "Random" model, the projections are frozen as well.
+MixiT (Dong et al., 2025). In s, the weights are trained too, as in the token mixing of MLP-Mixer (Tolstikhin et al., 2021), but
+without its nonlinearity. FNet's "Random" model also freezes the projections.
 """
 
 import math
@@ -18,7 +18,7 @@ from .base import Context, SlotConfig, Sublayer, register
 from .cross_attention import cross_attention
 from .feed_forward import FeedForward
 
-# Lower bound of a sum of squared weights, against division by 0. A squared weight is 1 / 16 at the start.
+# Lower bound of a sum of squared weights. It prevents a division by 0. Initially, a squared weight is 1 / 16.
 _LEAST = 1e-8
 
 
@@ -27,17 +27,16 @@ class StaticMixing(Sublayer):
     """Static mixing f(X) = [A_1 V_1, ..., A_H V_H] Wo + bo with V = X Wv + bv, split into H heads.
 
     A_h[i, j] = w_h[j - i] / sqrt(sum of w_h[k - i]^2 over all tokens k). In a decoder the sum runs over k <= i, and A is 0 for
-    j > i. Rows of A have norm 1, so that the variance of independent tokens does not depend on the sentence length.
+    j > i. Rows of A have norm 1, so the variance of independent tokens does not depend on the sentence length.
 
-    There is one weight per distance, not one per pair of positions. This has four advantages. Padding does not change the
-    result. Every length up to ``max_positions`` has weights. A sentence that is longer than those in training uses trained
-    weights for all distances that occurred in training. For distances of ``max_positions`` and more, the last weight is used.
-    A layer stores 2 max_positions - 1 numbers per head instead of max_positions^2. (FNet, MixiT and MLP-Mixer use one fixed
-    length.)
+    FNet, MixiT and MLP-Mixer use one fixed sentence length. Here there is one weight per distance, not per pair of positions, for
+    four reasons. Padding does not change the result. Every sentence length is possible: distances of
+    ``max_positions`` and more use the last weight. A sentence that is longer than all training sentences still uses trained weights
+    for the distances that occurred in training. A layer stores 2 max_positions - 1 numbers per head instead of max_positions^2.
 
     Parameters: ``mix`` is w, (heads, 2 max_positions - 1), or (heads, max_positions) in a decoder. Column max_positions - 1
-    has the weight of distance 0. The column before it has the weight of the previous token. ``v_proj`` and ``out_proj`` are as
-    in attention. S freezes only ``mix``.
+    contains the weight of distance 0, and the column before it the weight of the previous token. ``v_proj`` and ``out_proj`` are
+    as in attention. S freezes only ``mix``.
 
     With T tokens per sentence, mixing costs T multiply-adds per token and channel. Attention costs 2 T for its scores and sums.
     The mixing needs one T x T matrix per head, shared by all sentences.
@@ -52,7 +51,9 @@ class StaticMixing(Sublayer):
     def __init__(self, config: SlotConfig, causal: bool) -> None:
         super().__init__(config)
         if config.embed_dim % config.heads:
-            raise ValueError(f"{config.heads} heads do not divide a width of {config.embed_dim}")
+            raise ValueError(
+                f"{config.heads} heads do not divide a width of {config.embed_dim}; the width must be a multiple of the number of heads"
+            )
         self.heads, self.positions, self.causal = config.heads, config.max_positions, causal
         distances = self.positions if causal else 2 * self.positions - 1
         self.mix = nn.Parameter(torch.empty(self.heads, distances))
@@ -64,8 +65,8 @@ class StaticMixing(Sublayer):
     def reset_parameters(self) -> None:
         """Draw weights of +-1/4 from torch's generator, and initialise projections as in fairseq's attention.
 
-        The magnitude of the weights does not change the output, only the effect of an optimizer step. With 1/4, a row of 16
-        weights has norm 1, so that the gradient of the weights has the magnitude of the gradient of A.
+        The magnitude of the weights changes only the effect of an optimizer step, not the output. With 1/4, a row of 16 weights
+        has norm 1, so the gradients of the weights and of A have the same magnitude.
         """
         self.mix.bernoulli_(0.5).sub_(0.5).div_(2)
         nn.init.xavier_uniform_(self.v_proj.weight, gain=1 / math.sqrt(2))
@@ -88,22 +89,22 @@ class StaticMixing(Sublayer):
         return out
 
     def _weights(self, rows: int, time: int) -> Tensor:
-        """Weights w[j - i] of the last ``rows`` tokens i and all ``time`` tokens j, 0 for j > i in a decoder; (heads, rows, time)."""
-        further = max(0, time - self.positions)
-        mix = self._lengthened(further) if further else self.mix
-        # Row i is a window of the distances. Each window starts one column further left than the window of the row above.
-        longest = self.positions + further
+        """Return w[j - i] for the last ``rows`` tokens i and all ``time`` tokens j; (heads, rows, time). In a decoder it is 0 for j > i."""
+        excess = max(0, time - self.positions)
+        mix = self._lengthened(excess) if excess else self.mix
+        # Row i is a window of ``mix``. Each window starts one column to the left of the window of the row above.
+        longest = self.positions + excess
         window = mix[:, longest - time : longest + rows - 1]
         window = functional.pad(window, (0, time + rows - 1 - window.size(1)))
         return window.unfold(1, time, 1).flip(1)
 
-    def _lengthened(self, further: int) -> Tensor:
-        """Weights for distances up to ``max_positions + further``, repeating the last weight on each side."""
-        before, after = self.mix[:, :1].expand(-1, further), self.mix[:, -1:].expand(-1, further)
+    def _lengthened(self, excess: int) -> Tensor:
+        """Append ``excess`` copies of the last weight on each side."""
+        before, after = self.mix[:, :1].expand(-1, excess), self.mix[:, -1:].expand(-1, excess)
         return torch.cat((before, self.mix) if self.causal else (before, self.mix, after), 1)
 
     def _remember(self, v: Tensor, is_token: Tensor | None, incremental_state: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        """Append values (time, batch, dim) and token masks (time, batch) to the incremental state; return those of all steps so far."""
+        """Append values (time, batch, dim) and token masks (time, batch) to the incremental state. Return those of all steps."""
         if is_token is None:
             is_token = torch.ones(v.shape[:2], dtype=torch.bool, device=v.device)
         state = self.get_incremental_state(incremental_state, "mixing") or {}
@@ -113,7 +114,7 @@ class StaticMixing(Sublayer):
         return v, is_token
 
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
-        """Reorder the cached sentences. fairseq calls this in beam search."""
+        """Reorder the cached sentences, which fairseq does in beam search."""
         state = self.get_incremental_state(incremental_state, "mixing")
         if state is not None:
             moved = {name: tensor.index_select(1, new_order) for name, tensor in state.items()}
@@ -121,7 +122,7 @@ class StaticMixing(Sublayer):
 
 
 def _inverse_norms(weights: Tensor, is_token: Tensor | None) -> Tensor:
-    """1 / sqrt(sum of squared weights of real tokens), float32 or float64; (heads, rows, batch), with a batch size of 1 without padding."""
+    """Compute 1 / sqrt(sum of squared weights of real tokens), (heads, rows, batch); batch is 1 if no token is padding."""
     with torch.autocast(weights.device.type, enabled=False):
         squares = (weights if weights.dtype == torch.float64 else weights.float()).square()
         sums = squares.sum(2, keepdim=True) if is_token is None else squares @ is_token.to(squares.dtype)

@@ -197,7 +197,7 @@ def test_an_estimator_is_not_added_when_its_warmup_is_over(toy_data, whole, tmp_
     line, status = error_of(toy_data, *flags, *begun, "--backskip-warmup", 6)
     assert status != 0 and line.removeprefix("fairseq-train: error: ") == (
         "--backskip-warmup 6: the checkpoint has no estimator of this kind, and the warm-up would be over at its update 6; "
-        "set the flag to 106, for example, or add --reset-optimizer\n"
+        "give --backskip-warmup 106, for example, or add --reset-optimizer\n"
     )
     train(toy_data, *flags, *begun, "--backskip-warmup", 6, "--reset-optimizer", "--no-save")
     train(toy_data, *flags, *begun, "--backskip-warmup", 7)

@@ -120,15 +120,15 @@ def built(builder, stack, monkeypatch, **sizes):
 @pytest.mark.parametrize("layer, stack, message", [
     (Sublayer, "encoder", "NotImplementedError: Sublayer"),
     (Narrow, "encoder", "RuntimeError: The size of tensor a"),
-    (Mean, "encoder", "padding changes the outputs of tokens; see context.padding_mask"),
-    (OneWay, "encoder", "padding changes the outputs of tokens; see context.padding_mask"),
-    (MeanWithoutPadding, "decoder", "its outputs depend on later tokens; set refused={'decoder': 'it reads ...'} in its Kind"),
-    (MeanSoFar, "decoder", "its outputs differ if it gets one token at a time; see context.incremental_state"),
-    (NeverReordered, "decoder", "its outputs are wrong after beam search reorders the sentences; see reorder_incremental_state"),
-    (Dropping, "encoder", "a second call in evaluation mode returns other values"),
-    (Dropping, "decoder", "a second call in evaluation mode returns other values"),
+    (Mean, "encoder", "padding changes the outputs of tokens; use context.padding_mask"),
+    (OneWay, "encoder", "padding changes the outputs of tokens; use context.padding_mask"),
+    (MeanWithoutPadding, "decoder", "its outputs depend on later tokens; set refused={'decoder': 'it reads later tokens'} in its Kind"),
+    (MeanSoFar, "decoder", "its outputs for one token at a time differ from its outputs for the whole sentence"),
+    (NeverReordered, "decoder", "its outputs are wrong after beam search has reordered the sentences; define reorder_incremental_state"),
+    (Dropping, "encoder", "a second call in evaluation mode returns different outputs"),
+    (Dropping, "decoder", "a second call in evaluation mode returns different outputs"),
     (Endless, "encoder", "returned infinite values or NaN"),
-    (ReadsSource, "decoder", "its outputs depend on the source, but its Kind has sees_source=False"),
+    (ReadsSource, "decoder", "its outputs depend on the source; set sees_source=True in its Kind"),
 ])  # fmt: skip
 def test_mistakes_of_a_layer(layer, stack, message, monkeypatch):
     with pytest.raises(InputError) as refusal:
@@ -167,7 +167,7 @@ def test_a_row_with_sees_source(monkeypatch):
         built(lambda config, stack, sees=sees: {"part": sees(config)}, "decoder", monkeypatch)
     with pytest.raises(
         InputError,
-        match="its outputs do not depend on the source, but its Kind has sees_source=True; see cross_attention",
+        match="its outputs do not depend on the source; set sees_source=False in its Kind",
     ):
         built(lambda config, stack: {"part": Sound(config)}, "decoder", monkeypatch)
     built(lambda config, stack: {"part": Sound(config)}, "decoder", monkeypatch, memory_dim=0)

@@ -1,4 +1,4 @@
-"""Frozen linear layers with a small trained change of the matrix: LoRA or VeRA."""
+"""Frozen linear layers with a small trained change of their matrix: LoRA or VeRA."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 Device = torch.device | str | None
 
-# LoRA's alpha. The adapter's matrix has the factor alpha / rank, so that the same learning rate suits every rank.
+# LoRA's alpha. The matrix D has the factor alpha / rank, so that the same learning rate suits every rank.
 ALPHA = 16
 # Initial value of VeRA's vector d.
 FIRST_D = 0.1
@@ -18,15 +18,15 @@ class AdaptedLinear(nn.Linear):
     """Linear layer with an adapter: y = x (g W + D)^T + c; x: (..., in), y: (..., out).
 
     W and c are the weight and the bias of ``linear``. D is the matrix of ``adapter``. The scalar g is the adapter's parameter
-    ``gain``, initially 1. If the adapter has no gain, g is always 1. If W and c are frozen, only the adapter is trained, with its gain.
+    ``gain``, initially 1. Without this parameter, g is always 1. If W and c are frozen, only the adapter and g are trained.
 
-    Reading the attribute ``weight`` returns g W + D, the matrix with the adapter. In the state dict, ``weight`` is W alone. fairseq's
-    attention reads ``weight``. ``AdaptedAttention`` calls this layer instead, which is cheaper.
+    The attribute ``weight`` is g W + D, but ``weight`` in the state dict is W. fairseq's attention reads the attribute.
+    ``AdaptedAttention`` calls the layer instead, which is cheaper.
 
     Args:
         linear: the layer to replace. Its parameters are reused.
         adapter: a ``LowRank`` or a ``ScaledProjections``.
-        scaled: whether to add a gain to the adapter.
+        scaled: whether to train g.
     """
 
     def __init__(self, linear: nn.Linear, adapter: "LowRank | ScaledProjections", scaled: bool = False) -> None:
@@ -38,7 +38,7 @@ class AdaptedLinear(nn.Linear):
         self.frozen_adapter: LowRank | ScaledProjections = adapter
         if scaled:
             adapter.gain = nn.Parameter(torch.ones(1, device=weight.device))
-        # Multiplying x by W and by D separately avoids the gradient of a whole matrix. For a high rank, one product with W + D is cheaper.
+        # Separate products with W and D avoid the gradient of a whole matrix. For a high rank, one product with g W + D is cheaper.
         self.apart = 3 * adapter.rank * (self.in_features + self.out_features) < self.in_features * self.out_features
 
     def __getattr__(self, name: str) -> Any:
@@ -60,14 +60,14 @@ class AdaptedLinear(nn.Linear):
         return y if self.bias is None else y + self.bias
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Add this layer's adapter and gain to a state dict without them, so that the state dict can be loaded. fairseq calls this."""
+        """Add this layer's adapter and gain to a state dict that lacks them, so that it can be loaded. fairseq calls this."""
         add_if_all_missing(state_dict, f"{name}.frozen_adapter.", self.frozen_adapter)
         if self.frozen_adapter.gain is not None:
             state_dict.setdefault(f"{name}.frozen_adapter.gain", self.frozen_adapter.gain.detach())
 
     @torch.no_grad()
     def merged(self) -> nn.Linear:
-        """Return a plain linear layer with the matrix g W + D, for inference."""
+        """Return an ordinary linear layer with the matrix g W + D, for inference."""
         plain = nn.Linear(self.in_features, self.out_features, device="meta")  # draws no random numbers
         plain.weight = nn.Parameter(self.weight)
         plain.bias = self.bias
@@ -125,9 +125,9 @@ class ScaledProjections(nn.Module):
 
 
 class SharedProjections(nn.Module):
-    """Frozen matrices A (r, in) and B (out, r) that a model's ``ScaledProjections`` share, one pair for each shape (out, in).
+    """Frozen matrices A (r, in) and B (out, r) of all ``ScaledProjections`` of a model, one pair for each shape (out, in).
 
-    ``users`` is the number of adapters that use each pair, by the key of the pair.
+    ``users`` counts the adapters that use each pair, by the pair's key.
     """
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class SharedProjections(nn.Module):
         self.users: dict[str, int] = {}
 
     def add(self, out_features: int, in_features: int, rank: int, device: Device = None) -> str:
-        """Register an adapter for a matrix of this shape. Create the pair A, B for the shape if it is missing, and return its key."""
+        """Register an adapter for a matrix of this shape, and return the key of its pair A, B. Create the pair if it is missing."""
         key = f"{out_features}x{in_features}"
         if key not in self.users:
             self.register_buffer(f"A_{key}", torch.empty(rank, in_features, device=device))
@@ -151,6 +151,6 @@ class SharedProjections(nn.Module):
 
 
 def add_if_all_missing(state_dict: dict[str, Tensor], prefix: str, module: nn.Module) -> None:
-    """Add the state of ``module`` to ``state_dict`` in place, unless the state dict has a name that starts with ``prefix``."""
+    """Add the state of ``module`` to ``state_dict`` in place, unless a name in the state dict already starts with ``prefix``."""
     if not any(key.startswith(prefix) for key in state_dict):
         state_dict.update({prefix + key: value for key, value in module.state_dict().items()})

@@ -1,10 +1,10 @@
-"""Backskipping: estimators of a frozen layer's input gradient, used in place of its backward pass.
+"""Backskipping: estimators of a frozen layer's input gradient, which replace its backward pass.
 
-Shen et al. (2021) describe the idea, but published no code. The docstring of each estimator lists our own choices. A layer
-computes y from x, L is the loss, and the estimators estimate dL/dx.
+A layer computes y from x, L is the loss, and an estimator estimates dL/dx. Shen et al. (2021) describe the idea, but published no
+code. The docstring of each estimator lists our own choices.
 
 A random draw decides whether an update computes the true backward pass of a layer. The draw depends on the seed, the layer's
-name and the number of the update, so that all ranks, accumulated batches and recomputed layers agree.
+name and the number of the update, so all ranks, accumulated batches and recomputed layers agree.
 """
 
 import functools
@@ -23,7 +23,7 @@ _HIDDEN = 64
 
 
 class Identity(nn.Module):
-    """Straight-through estimator dL/dx ~ g, with g = dL/dy. It has no parameters to fit."""
+    """Straight-through estimator dL/dx ~ g, with g = dL/dy. Nothing is fitted."""
 
     needs_true = False  # whether the estimator learns from true gradients
 
@@ -43,9 +43,9 @@ class Identity(nn.Module):
 class Synthetic(Identity):
     """Linear estimator dL/dx ~ g + W g, with g = dL/dy.
 
-    In updates with a true backward pass, ``LeastSquares`` fits W (width, width), so that W g approximates dL/dx - g. The
-    estimate is linear in g, so that a loss scale has no effect. This estimator is ours. Its name comes from synthetic gradients
-    (Jaderberg et al., 2017), which are predicted from activations instead of g.
+    In updates with a true backward pass, ``LeastSquares`` fits W (width, width), so that W g approximates dL/dx - g. A loss scale
+    has no effect, because the estimate is linear in g. This estimator is ours. Its name comes from synthetic gradients (Jaderberg et
+    al., 2017), which are predicted from activations instead of g.
     """
 
     needs_true = True
@@ -66,10 +66,10 @@ class Synthetic(Identity):
 class Reinforce(nn.Module):
     """REINFORCE estimator dL/dx ~ -(R - V(x)) e / s. The policy has the mean x, and its action is x + s e with noise e ~ N(0, 1).
 
-    As in the paper, the return R of a token is the mean of -dL/dy over channels, and V is a value network fitted to R by squared
-    error. Three choices are ours. V is fitted to R divided by its RMS over the batch, which cancels the loss scale. V has a
-    frozen random hidden layer of 64 tanh units and a least-squares output layer. s is 0.1, because the entries of a LayerNorm's
-    output have RMS 1. The noise e comes from a generator of its own; see ``Backskip.noise_seed``.
+    As in the paper, the return R of a token is the mean of -dL/dy over channels, and V is a value network that is fitted to R by
+    squared error. Three choices are ours. V is fitted to R divided by its RMS over the batch, which cancels the loss scale. V has
+    a frozen random hidden layer of 64 tanh units and a least-squares output layer. s is 0.1, because the output of a LayerNorm
+    has RMS 1. The noise e has its own generator, seeded by ``Backskip.noise_seed``.
     """
 
     needs_true = False  # the return needs only dL/dy
@@ -119,13 +119,13 @@ ESTIMATORS: dict[str, type[nn.Module]] = {"synthetic": Synthetic, "reinforce": R
 
 
 class Backskip(nn.Module):
-    """Estimator of a layer's input gradient, and the choice between a true and an estimated backward pass in each update.
+    """Estimator of a layer's input gradient, which chooses between the true and the estimated backward pass in each update.
 
     Args:
         kind: key of ``ESTIMATORS``.
         name: name of the layer, such as ``encoder.layers.1``.
         width: width of the layer.
-        seed: seed for the choice between both backward passes and for the estimator.
+        seed: seed of the choices and of the estimator.
         anneal, warmup: the probability of a true backward pass is 1 in the first ``warmup`` updates, then anneal, anneal^2, ...
     """
 
@@ -143,21 +143,21 @@ class Backskip(nn.Module):
         return drawn < self.anneal ** max(0, self.update - self.warmup + 1) * 2**32
 
     def begin_update(self) -> None:
-        """Restart the sequence of noise seeds before an update. After an overflow, the repeated update has the same seeds."""
+        """Restart the sequence of noise seeds before an update. If an overflow repeats the update, the seeds are the same."""
         self.draws = 0
 
     def noise_seed(self) -> int:
-        """Seed of the noise for the next batch. Unlike ``is_true``, it differs between batches and ranks."""
+        """Return the noise seed of the next batch. Unlike ``is_true``, it differs between batches and ranks."""
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         rank = torch.distributed.get_rank() if distributed else 0
         self.draws += 1
         return int(philox.words(self.seed, f"{self.name}.backskip.noise/{self.update}/{rank}/{self.draws}", 1)[0])
 
     def set_num_updates(self, num_updates: int) -> None:
-        """End an update and refit the estimator. Called after every update, on all ranks."""
+        """End an update and refit the estimator. All ranks call this after every update."""
         if num_updates == self.update:
             return
-        # solve() sums over all ranks, so that all must call it, even a rank on which LayerDrop has dropped the layer.
+        # solve() sums over all ranks. So every rank must call it, even if LayerDrop has dropped the layer there.
         learned = num_updates == self.update + 1 and (self.is_true or not self.estimator.needs_true)
         self.update = num_updates
         if learned:
@@ -166,17 +166,14 @@ class Backskip(nn.Module):
 
     def observe(self, x: Tensor, g: Tensor, true: Tensor) -> None:
         """Store the cosine between a true gradient and its estimate, and pass the gradient to the estimator."""
-        self.cosine = self._cosine(x, g, true)
-        self.estimator.learn(x, g, true)
-
-    def _cosine(self, x: Tensor, g: Tensor, true: Tensor) -> Tensor:
         _, noise = self.estimator.perturb(x, self.noise_seed())
         estimate = self.estimator.estimate(x, noise, g)
-        return torch.cosine_similarity(estimate.float().flatten(), true.float().flatten(), 0)
+        self.cosine = torch.cosine_similarity(estimate.float().flatten(), true.float().flatten(), 0)
+        self.estimator.learn(x, g, true)
 
 
 class _Leave(torch.autograd.Function):
-    """Identity after a layer with a true backward pass. Its own backward pass stores dL/dy."""
+    """Identity on the output of a layer with a true backward pass. In the backward pass, it stores dL/dy."""
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, kept: dict[str, Tensor]) -> Tensor:
@@ -190,7 +187,7 @@ class _Leave(torch.autograd.Function):
 
 
 class _Enter(torch.autograd.Function):
-    """Identity before a layer with a true backward pass. Its own backward pass gets the true dL/dx and calls ``Backskip.observe``."""
+    """Identity on the input of a layer with a true backward pass. In the backward pass, it passes dL/dx to ``Backskip.observe``."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kept: dict[str, Tensor], skip: Backskip) -> Tensor:
@@ -206,7 +203,7 @@ class _Enter(torch.autograd.Function):
 
 
 class _Skip(torch.autograd.Function):
-    """Function of x that returns y = layer(x), computed before without a graph. Its backward pass returns the estimate of dL/dx."""
+    """Return y = layer(x), which was computed without a graph. The backward pass returns the estimate of dL/dx."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, noise: Tensor | None, skip: Backskip) -> Tensor:
@@ -227,8 +224,8 @@ class _Skip(torch.autograd.Function):
 def skipping_backward(layer: nn.Module, skip: Backskip) -> None:
     """Make a frozen layer use ``skip`` in training.
 
-    The layer's input x is its first argument. Its output y is the returned tensor, or the first element of a returned tuple.
-    ``skip`` is not registered as a submodule, because some layers run all their submodules.
+    x is the layer's first argument. y is the returned tensor, or the first element of the returned tuple. ``skip`` is not
+    registered as a submodule, because some layers run all their submodules.
     """
     layer.forward = functools.partial(_forward, skip, layer.forward)
 

@@ -1,4 +1,4 @@
-"""``--backskip``: add a ``Backskip`` to wholly frozen layers of a model, and adapt the state dicts that are loaded into it."""
+"""``--backskip``: add a ``Backskip`` to wholly frozen layers of a model, and adapt state dicts before the model loads them."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from .backward_skip import WARMUP_UPDATES, Backskip, skipping_backward
 
 
 def add_backskips(model: nn.Module, plans: dict[str, tuple[Slot, ...]], options: Any) -> None:
-    """Add a ``Backskip`` to each wholly frozen layer that has a trained tensor below it.
+    """Add a ``Backskip`` to each wholly frozen layer with a trained tensor below it.
 
-    Decoder layers with attention to the source are excluded, because they have two inputs with gradients.
+    Decoder layers with attention to the source are left out, because they have two inputs with gradients.
 
     Raises:
         InputError: the model has no such layer.
@@ -32,14 +32,14 @@ def add_backskips(model: nn.Module, plans: dict[str, tuple[Slot, ...]], options:
     if not skips:
         plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
         raise InputError(
-            f"--backskip {options.backskip}: no layer to skip ({plan}); the flag needs a wholly frozen layer with a trained tensor below, "
-            "such as F or T in an encoder"
+            f"--backskip {options.backskip}: no layer to skip ({plan}); give a plan with a wholly frozen layer above a trained tensor, "
+            "for example F or T in an encoder"
         )
     setattr(model, BACKSKIPS, nn.ModuleDict(skips))
 
 
 def _trained_below(model: nn.Module, place: str) -> bool:
-    """Whether the stack has trained parameters below the layer ``place``."""
+    """Whether the stack of the layer ``place`` has trained parameters below this layer."""
     stack, depth = place.partition(".layers.")[::2]
     for name, parameter in model.named_parameters(remove_duplicate=False):
         layer = freeze_spec.layer_of(name)
@@ -50,7 +50,7 @@ def _trained_below(model: nn.Module, place: str) -> bool:
 
 
 def fit_state(model: nn.Module, state_dict: dict[str, Tensor], prefix: str, resuming: bool) -> None:
-    """Add or remove estimators in a state dict, so that any checkpoint loads with or without ``--backskip``.
+    """Add or remove estimators in a state dict, so that every checkpoint can be loaded with and without ``--backskip``.
 
     Args:
         model: the model. fairseq's trainer has already set its number of updates.
@@ -58,8 +58,7 @@ def fit_state(model: nn.Module, state_dict: dict[str, Tensor], prefix: str, resu
         resuming: whether training resumes at this number of updates.
 
     Raises:
-        InputError: the state dict lacks an estimator, and a new one would start after the warm-up, with few or no true
-            gradients to learn from.
+        InputError: the state dict lacks an estimator, and the warm-up is over, so a new one would get few or no true gradients.
     """
     skips, prefix = getattr(model, BACKSKIPS, None), f"{prefix}{BACKSKIPS}."
     own = skips.state_dict(prefix=prefix) if skips else {}
@@ -75,5 +74,5 @@ def _refuse_late(skip: Any) -> None:
     if skip.anneal < 1 and skip.update >= skip.warmup and skip.estimator.needs_true:
         raise InputError(
             f"--backskip-warmup {skip.warmup}: the checkpoint has no estimator of this kind, and the warm-up would be over at its update "
-            f"{skip.update}; set the flag to {skip.update + WARMUP_UPDATES}, for example, or add --reset-optimizer"
+            f"{skip.update}; give --backskip-warmup {skip.update + WARMUP_UPDATES}, for example, or add --reset-optimizer"
         )

@@ -1,4 +1,4 @@
-"""Streaming linear regression with an exact solution: no learning rate, no randomness, the same result on all ranks."""
+"""Streaming linear regression with an exact solution. It has no learning rate, and the result is the same on all ranks."""
 
 from collections.abc import Callable
 from typing import Self
@@ -6,18 +6,18 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-# Factor of the weights of earlier samples at each update.
+# At each update, the weights of earlier samples are multiplied by this factor.
 _DECAY = 0.99
 
 
 class LeastSquares(nn.Module):
     """Ridge regression W = argmin sum_t a_t |y_t - W x_t|^2 + ridge v |W|^2 over all samples (x_t, y_t) so far.
 
-    a_t is 0.99 to the power of the number of updates since sample t. v is the mean of sum_t a_t x_t[i]^2 over the entries i.
+    a_t is 0.99^(number of updates since sample t). v is the mean of sum_t a_t x_t[i]^2 over the entries i.
 
     ``add`` accumulates batches. ``solve``, called once per update, sums the batches over all ranks and computes W. The x and y of
-    a batch are divided by the RMS norm of x, which cancels the loss scale. The class never synchronises with the GPU: samples are
-    filtered by a mask on the device.
+    a batch are divided by the RMS norm of x, which cancels the loss scale. The host never waits for the GPU, because samples are
+    selected by a mask on the device.
 
     Args:
         inputs: d, the length of x.
