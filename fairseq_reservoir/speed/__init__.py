@@ -1,1 +1,1 @@
-"""Faster training of the same model: ``--fast``, the cache of frozen prefixes, the number of threads."""
+"""Faster training of the same model: ``--fast``, ``--cuda-graphs``, the cache of frozen prefixes, and the number of threads."""

@@ -1,7 +1,7 @@
 """Compute fp32 matrix products with oneDNN on a CPU, except the batched products of attention.
 
-``torch.set_float32_matmul_precision("medium")`` sends ``mm``, ``addmm``, ``bmm`` and the small products inside torch's attention kernel to
-oneDNN. With oneDNN, that kernel was six times slower. The setting is global in the process, and the backward pass reads it too.
+With ``torch.set_float32_matmul_precision("medium")``, oneDNN computes ``mm``, ``addmm``, ``bmm``, and the small products inside torch's
+attention kernel, which is then six times slower. The setting is global in the process, and the backward pass reads it too.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ _in_use: ContextVar[bool] = ContextVar("other_products", default=False)
 
 @contextmanager
 def other_products(wanted: bool = True) -> Iterator[None]:
-    """Compute fp32 products with oneDNN inside the context, and with torch's default after it. If not ``wanted``, change nothing."""
+    """Compute fp32 products with oneDNN inside the block, and with torch's default afterwards. If not ``wanted``, do nothing."""
     if not wanted:
         yield
         return
@@ -33,13 +33,13 @@ def other_products(wanted: bool = True) -> Iterator[None]:
 
 
 def usual_products(function: Callable[..., Any], *inputs: Tensor | None) -> Any:
-    """Compute ``function(*inputs)``, and later its gradient, with torch's default products, even inside ``other_products``.
+    """Compute ``function(*inputs)`` and its gradient with torch's default products, even inside ``other_products``.
 
-    torch's autograd engine runs the newest node first, so no other product of the backward pass runs between those of ``function``.
+    torch's autograd engine runs the newest node first, so during the backward pass of ``function`` no other products run.
 
     Args:
         function: returns a tensor, or a tuple of tensors and None.
-        inputs: the tensors that get a gradient from ``function``. Weights used inside it need not be listed.
+        inputs: the tensors that get a gradient from ``function``, except weights that it uses.
     """
     if torch.compiler.is_compiling() or not _in_use.get():
         return function(*inputs)
@@ -57,7 +57,7 @@ def usual_products(function: Callable[..., Any], *inputs: Tensor | None) -> Any:
 
 
 class _Enter(torch.autograd.Function):
-    """Identity before a function. Its backward pass runs after that of the function, and switches back to oneDNN."""
+    """Identity on a function's inputs. Its backward pass runs after the function's, and switches oneDNN on again."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -66,13 +66,13 @@ class _Enter(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        if _in_use.get():  # not in a backward pass after the context, which must not change the setting of the process
+        if _in_use.get():  # a backward pass after the block must not change the setting of the process
             torch.set_float32_matmul_precision(OTHER)
         return gradients
 
 
 class _Leave(torch.autograd.Function):
-    """Identity after a function. Its backward pass runs before that of the function, and switches to torch's default products."""
+    """Identity on a function's outputs. Its backward pass runs before the function's, and switches to torch's default."""
 
     @staticmethod
     def forward(ctx: Any, *outputs: Tensor | None) -> tuple[Tensor | None, ...]:

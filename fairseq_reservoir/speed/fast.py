@@ -1,4 +1,4 @@
-"""``--fast``: train the same model with fewer passes over memory, and log which parts of the training are faster."""
+"""``--fast``: train the same model with fewer passes over memory, and log which parts of the training change."""
 
 import logging
 
@@ -19,12 +19,12 @@ logger = logging.getLogger(__name__)
 
 
 def is_enabled(cfg) -> bool:
-    """Whether a configuration has ``--fast``. ``cfg`` has groups of options, or is flat, as the flags of a command line."""
+    """Whether ``--fast`` is given. ``cfg`` is grouped (``cfg.model``, ``cfg.task``, ...) or flat, like parsed command-line flags."""
     return read(FastOptions, _group(cfg, "model")).fast
 
 
 def start(cfg, model, criterion):
-    """Prepare a model for training if ``--fast`` is given, and return the criterion to train it with."""
+    """With ``--fast``, prepare a model for training. Return the criterion to train it with."""
     if not is_enabled(cfg):
         return criterion
     optimizer = choice_of(cfg.optimizer)
@@ -33,7 +33,7 @@ def start(cfg, model, criterion):
 
 
 def use(model, criterion):
-    """Replace the parts of a model that ``describe`` lists as on, and return the criterion to train the model with."""
+    """Replace the parts of a model that ``describe`` reports as on. Return the criterion to train the model with."""
     use_fast_dropout(model)
     use_fast_attention(model, weights_unread=reads_only_logits(type(criterion)))
     if unsupported_reason(model, type(criterion), criterion):
@@ -42,13 +42,13 @@ def use(model, criterion):
 
 
 def describe(model, criterion: type, options, optimizer: str | None, cfg) -> str:
-    """Report whether ``--fast`` changes each part of a training, and the reason if it does not; one line for each part.
+    """List the parts of a training, one per line: whether ``--fast`` changes the part, or the reason why it does not.
 
     Args:
         criterion: the class of the criterion.
         options: the criterion's options, as attributes.
         optimizer: the name of the optimizer.
-        cfg: the configuration; may be flat.
+        cfg: the configuration, grouped or flat.
     """
     drops = sum(isinstance(module, FairseqDropout) and module.p > 0 for module in model.modules())
     attentions = [module for module in model.modules() if isinstance(module, MultiheadAttention)]
@@ -64,25 +64,25 @@ def describe(model, criterion: type, options, optimizer: str | None, cfg) -> str
         "dropout": f"on, {drops} places" if drops else "off: the model has no dropout",
         "attention": f"on, {usual} of {len(attentions)}"
         if usual
-        else "off: the model has no attention of fairseq's usual kind",
-        "loss": f"off: {loss}" if loss else "on; on a CPU only non-padding tokens are projected to the vocabulary",
+        else "off: the model does not use fairseq's attention",
+        "loss": f"off: {loss}" if loss else "on; on a CPU, padding is not projected to the vocabulary",
         "optimizer": adam,
         "products": f"off: {products}"
         if products
-        else "the faster of two kinds, measured at the start; a gain was seen on one AMD EPYC (AVX-512), not with this version",
+        else "the faster of two kinds, measured at the start; an earlier version gained time on one AMD EPYC (AVX-512)",
     }
     return "\n".join(f"  {name:<10} {state}" for name, state in lines.items())
 
 
 def describe_for_plan(model, args, cfg) -> str:
-    """``describe`` for a model built without data, with the flags of a training; empty without ``--fast``."""
+    """Call ``describe`` for a model built without data. Return an empty text without ``--fast``."""
     if not is_enabled(args):
         return ""
     return "--fast:\n" + describe(model, CRITERION_REGISTRY[args.criterion], args, args.optimizer, args)
 
 
 def _half(cfg):
-    """The given flag that makes the optimizer store no float32 weights, or an empty text. ``cfg`` may be flat."""
+    """Return the given flag with which no float32 weights are stored, or an empty text. ``cfg`` is grouped or flat."""
     common = _group(cfg, "common")
     if common.memory_efficient_fp16:
         return "--memory-efficient-fp16"
@@ -90,5 +90,5 @@ def _half(cfg):
 
 
 def _group(cfg, name):
-    """A group of a configuration. A flat ``cfg`` has the options of all groups and is returned itself."""
+    """Return a group of a configuration. A flat ``cfg``, which has the options of all groups, is returned itself."""
     return getattr(cfg, name, None) or cfg

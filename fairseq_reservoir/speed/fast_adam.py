@@ -1,4 +1,4 @@
-"""fairseq's Adam with one pass over its tensors instead of eight."""
+"""fairseq's Adam in one pass over its tensors instead of eight."""
 
 import math
 
@@ -11,19 +11,19 @@ from .tensor_lists import GradientLists, same
 
 
 class FastAdam(Adam):
-    """fairseq's ``Adam`` in one pass, with the same update up to rounding and the same state in checkpoints.
+    """fairseq's ``Adam`` in one pass. The update is the same up to rounding, and so is the state in checkpoints.
 
     Step t updates a parameter p with gradient g and moments m and v. b1 and b2 are the betas, lr the learning rate, wd the weight decay.
 
         m <- b1 m + (1 - b1) g,  v <- b2 v + (1 - b2) g^2,  p <- p - lr wd p - lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps)
 
-    torch's fused kernel divides by sqrt(v / (1 - b2^t)) + eps' instead. The update is the same with eps' = eps / sqrt(1 - b2^t).
-    fairseq's own step runs if a parameter is not float32, with amsgrad, and for sparse gradients.
-    The kernel's lists of tensors are built again only if a gradient or the state of a parameter has been replaced.
+    torch's fused kernel divides by sqrt(v / (1 - b2^t)) + eps'. With eps' = eps / sqrt(1 - b2^t), the update is the same.
+    fairseq's own step runs with amsgrad, for sparse gradients, and if a parameter is not float32.
+    The kernel's lists of tensors are rebuilt only if a gradient or the state of a parameter has been replaced.
     """
 
     _groups: "tuple[_Group, ...]" = ()
-    _states: tuple[dict, ...] = ()  # of all parameters, after the last step
+    _states: tuple[dict, ...] = ()  # the state of each parameter after the last step
 
     def step(self, closure=None):
         loss = None if closure is None else closure()
@@ -33,7 +33,7 @@ class FastAdam(Adam):
         if any(group.get("amsgrad") for group in self.param_groups) or not all(one.are_plain for _, one in found):
             super().step()
             return loss
-        if not same(tuple(self.state.values()), self._states):  # a loaded state, or a frozen parameter without state
+        if not same(tuple(self.state.values()), self._states):  # as after loading a state, or freezing a parameter
             self._groups = tuple(_Group(kept.gradients) for kept in self._groups)
         for group, kept, (gradients, one) in zip(self.param_groups, self._groups, found):
             self._update(group, gradients, kept.batches_of(one, self.state))
@@ -65,7 +65,7 @@ class FastAdam(Adam):
 
 
 def use_fast_adam(optimizer) -> None:
-    """Replace the ``Adam`` inside one of fairseq's optimizers by a ``FastAdam``. Other optimizers are kept."""
+    """Replace the ``Adam`` inside a fairseq optimizer by a ``FastAdam``. Optimizers without ``Adam`` are not changed."""
     while isinstance(getattr(optimizer, "_optimizer", None), FairseqOptimizer):  # --use-bmuf wraps an optimizer
         optimizer = optimizer._optimizer
     if type(optimizer.optimizer) is Adam:
@@ -73,7 +73,7 @@ def use_fast_adam(optimizer) -> None:
 
 
 class _Found:
-    """The parameters of a group that have gradients, their devices, and whether the fused kernel takes all of these tensors."""
+    """The parameters of a group that have gradients, their devices, and whether the fused kernel supports all these tensors."""
 
     def __init__(self, parameters, gradients):
         self.parameters = parameters
@@ -89,7 +89,7 @@ class _Group:
         self._parameters, self._devices, self._batches = [], [], []
 
     def batches_of(self, found, states):
-        """Return one batch for each device and step number, because the fused kernel gets one of each."""
+        """Return one batch for each device and step number, because a call of the fused kernel has one of each."""
         known = same(found.parameters, self._parameters) and found.devices == self._devices
         if not (known and all(batch.is_current() for batch in self._batches)):
             self._parameters, self._devices = found.parameters, found.devices
@@ -98,7 +98,7 @@ class _Group:
 
 
 class _Batch:
-    """Parameters with the same device and step number, their places among those with a gradient, and their state."""
+    """Parameters with the same device and step number, their state, and their indices among the parameters with a gradient."""
 
     def __init__(self, places, parameters, states):
         self.places = places

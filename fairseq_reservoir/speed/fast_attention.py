@@ -1,4 +1,4 @@
-"""Faster training attention for fairseq: one fused QKV projection, and ``scaled_dot_product_attention`` where fairseq does not use it."""
+"""Faster attention in training: one projection for q, k and v, and torch's fused kernel also where fairseq does not use it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,23 +15,23 @@ from ..layers.fast_dropout import fast_dropout
 from ..layers.replace import MixedIn, replace_modules, with_mix_in
 from .batched_products import usual_products
 
-# cuDNN's attention is disabled only for batches of fewer tokens. On an H200, a batch of 32,768 tokens in fp16 took 1.21 times plain
-# fairseq's time without cuDNN, and a batch of 4,096 tokens took far less time than with it.
+# cuDNN's attention is disabled only for batches of fewer tokens. On an H200 in fp16, a batch of 4,096 tokens took far less time without
+# cuDNN, but a batch of 32,768 tokens took 1.21 times as long as in plain fairseq.
 _MANY_TOKENS = 16384
-# Number of float32 values in a SIMD register, and row length from which a softmax in half precision is as fast as in float32.
+# Number of float32 values in a SIMD register, and the row length from which a softmax in half precision is as fast as in float32.
 _REGISTER, _PAYS = 16, 64
 
 
 class FastAttention(MixedIn):
     """Mix-in for a ``MultiheadAttention``: y = concat_h(softmax(q_h k_h^T / sqrt(d_h) + mask) v_h) Wo^T + bo, (time, batch, dim).
 
-    Attention to the source uses torch's fused kernel too, although fairseq computes it step by step. Projections of the same input are
-    computed as one matmul if they are plain layers that are all trained or all frozen. On a CPU, torch's kernel is not used with dropout
-    or in half precision, because it is slow there. In half precision, its backward pass takes eight times as long. On a GPU, torch's
-    cuDNN kernel is not used for small batches (``without_plans``).
+    Attention to the source uses torch's fused kernel too. fairseq computes it step by step. Projections of the same input are computed as
+    one matmul if they are plain layers that are all trained or all frozen. On a CPU, torch's kernel is slow with dropout and in half
+    precision, where its backward pass takes eight times as long, so it is not used there. On a GPU, torch's cuDNN kernel is not used for
+    small batches (``without_plans``).
 
     With ``weights_unread`` no attention weights are computed. fairseq's own forward runs outside training, with a cache, and if fairseq
-    adds keys to those of the input.
+    adds keys of its own (``bias_k``, ``add_zero_attn``).
     """
 
     weights_unread = False
@@ -52,18 +52,12 @@ class FastAttention(MixedIn):
         adds_keys = self.bias_k is not None or self.add_zero_attn
         read = before_softmax or ((need_weights or need_head_weights) and not self.weights_unread)
         if not self.training or read or incremental_state is not None or adds_keys or self.use_xformers:
-            slow = partial(
-                super().forward,
-                key_padding_mask=key_padding_mask,
-                incremental_state=incremental_state,
-                need_weights=need_weights,
-                static_kv=static_kv,
-                attn_mask=attn_mask,
-                before_softmax=before_softmax,
-                need_head_weights=need_head_weights,
-            )
+            options = need_weights, static_kv, attn_mask, before_softmax, need_head_weights
+            slow = super().forward
             with without_plans(query, query.shape[0] * query.shape[1]):
-                return usual_products(slow, query, key, value)
+                return usual_products(
+                    lambda q, k, v: slow(q, k, v, key_padding_mask, incremental_state, *options), query, key, value
+                )
         time, batch, _ = query.shape
         q, k, v = (self._heads(x, batch) for x in self._project(query, key, value))
         mask = combined_mask(query, batch, key_padding_mask, attn_mask)
@@ -71,7 +65,7 @@ class FastAttention(MixedIn):
         return self.out_proj(y.permute(2, 0, 1, 3).reshape(time * batch, -1)).view(time, batch, -1), None
 
     def _heads(self, x: Tensor, batch: int) -> Tensor:
-        """(time x batch, dim) -> (batch, heads, time, dim of a head)"""
+        """Split (time x batch, dim) into (batch, heads, time, dim of a head)."""
         return x.view(-1, batch, self.num_heads, x.shape[-1] // self.num_heads).permute(1, 2, 0, 3)
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
@@ -97,9 +91,9 @@ def _together(x: Tensor, *layers: Any) -> tuple[Tensor, ...]:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """Compute softmax(q k^T / sqrt(d) + mask) v; q, k, v: (batch, heads, time, d). A mask of None is 0.
+    """Compute softmax(q k^T / sqrt(d) + mask) v; q, k, v: (batch, heads, time, d). None stands for a mask of 0.
 
-    The result is 0 for a token that can attend to no token, such as padding before a decoder's sentence. torch's kernel does the same.
+    As in torch's kernel, the result is 0 for a token that can attend to no token, such as padding before a decoder's sentence.
     """
     if q.device.type != "cpu" or q.dtype == torch.float32 and not dropout:
         with without_plans(q, q.shape[0] * q.shape[2]):
@@ -118,12 +112,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float)
 
 @contextmanager
 def without_plans(x: Tensor, tokens: int = 0) -> Iterator[None]:
-    """Disable cuDNN's attention for a small batch. torch prefers it in half precision on a Hopper GPU.
+    """Disable cuDNN's attention inside the block for a small batch. torch prefers cuDNN in half precision on a Hopper GPU.
 
-    cuDNN makes a plan for every new shape of a batch. The plan takes longer than the update of a small batch, and fairseq's batches have
-    hundreds of shapes. torch's other kernels need no plan. Large batches have few shapes, and cuDNN's kernels are faster there. The
-    setting is global in the process. If several threads use models at the same time, it may stay disabled. torch.compile cannot read
-    the setting, so it is not changed there.
+    cuDNN makes a plan for every new batch shape. The plan takes longer than the update of a small batch, and fairseq's batches have
+    hundreds of shapes. torch's other kernels need no plan. Large batches have few shapes, and cuDNN is faster for them. The setting is
+    global in the process. If several threads use models at the same time, it may stay disabled. Inside torch.compile, which cannot
+    read the setting, nothing is changed.
 
     Args:
         x: a tensor on the device of the attention.
@@ -141,9 +135,9 @@ def without_plans(x: Tensor, tokens: int = 0) -> Iterator[None]:
 
 
 def _softmax(x: Tensor) -> Tensor:
-    """Softmax over the last dimension. torch is up to 9x slower for rows shorter than a SIMD register, so short rows are padded with -inf.
+    """Compute a softmax over the last dimension. Rows shorter than a SIMD register, for which torch is up to 9x slower, are padded.
 
-    Short rows in half precision are computed in float32, because a register has room for fewer float32 numbers.
+    Short rows in half precision are computed in float32, because fewer float32 values fill a register.
     """
     length, half = x.shape[-1], x.dtype in (torch.bfloat16, torch.float16)
     if length >= (_PAYS if half else _REGISTER):
@@ -157,14 +151,14 @@ def use_fast_attention(model: nn.Module, weights_unread: bool) -> None:
     """Replace every attention module of a model by one that trains faster.
 
     Args:
-        model: the model. Attention modules that compute something else than fairseq's are kept.
+        model: the model. Attention modules with their own computation are kept.
         weights_unread: whether nothing reads the attention weights that the decoder requests from its last layer.
     """
     replace_modules(model, partial(fast_attention, weights_unread=weights_unread))
 
 
 def fast_attention(module: nn.Module, weights_unread: bool) -> nn.Module | None:
-    """The faster module for an attention of fairseq's usual kind; None for any other module."""
+    """Return a faster module for fairseq's attention (``is_usual``); None for other modules."""
     if not isinstance(module, MultiheadAttention) or not is_usual(module):
         return None
     fast: nn.Module = with_mix_in(FastAttention, module)
@@ -173,10 +167,9 @@ def fast_attention(module: nn.Module, weights_unread: bool) -> nn.Module | None:
 
 
 def is_usual(attention: MultiheadAttention) -> bool:
-    """Whether an attention module computes the same as fairseq's ``MultiheadAttention``. Some subclasses do not.
+    """Whether an attention module computes the same as fairseq's ``MultiheadAttention``, which is not true of all subclasses.
 
-    The result is False for modules with hooks on projections, as from --quant-noise-pq, because fairseq's self-attention does not call
-    these hooks.
+    Return False if projections have hooks, such as those that --quant-noise-pq adds, because fairseq's self-attention calls no hooks.
     """
     usual = MultiheadAttention.forward, AdaptedAttention.forward, FastAttention.forward
     projections = (getattr(attention, f"{name}_proj") for name in ("q", "k", "v", "out"))

@@ -1,4 +1,4 @@
-"""fairseq's optimizer for ``--bf16`` and ``--fp16`` with operations on lists of tensors instead of one operation for each parameter."""
+"""fairseq's optimizer for ``--bf16`` and ``--fp16``, with operations on lists of tensors instead of one parameter at a time."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -20,19 +20,19 @@ class FastHalf(MixedIn):
 
         G <- float32(g) before the step,  P <- Adam(P, c G),  p <- half(P) after the step
 
-    Copies and products are bit-identical to fairseq's. The norm of G is equal to fairseq's up to rounding. fairseq stores all P as a list,
-    or with ``--fp16`` in one flat tensor, which is split into views once. ``clip_grad_norm`` reads the device once, through ``fetch``;
-    fairseq reads it three times with a loss scale.
+    Copies and products are bit-identical to fairseq's. The norm of G equals fairseq's up to rounding. fairseq stores all P as a list, or
+    with ``--fp16`` in one flat tensor, which is split into views once. ``clip_grad_norm`` waits for the device once (``fetch``). With a
+    loss scale, fairseq waits three times.
     """
 
-    # Returns the gradient norm as a tensor on the CPU.
+    # Function that copies the gradient norm to the CPU.
     fetch: Callable[[Tensor], Tensor] = staticmethod(Tensor.cpu)
     _views: tuple[Any, ...] | None = None
     _pairs: tuple[Any, ...] | None = None
 
     @cached_property
     def _copies(self) -> tuple[ListCopy, ListCopy]:
-        """Copy operations: gradients to float32, and weights to half precision."""
+        """Two copy operations: gradients to float32, and weights to half precision."""
         return ListCopy(), ListCopy()
 
     def _sync_fp16_grads_to_fp32(self):
@@ -61,16 +61,16 @@ class FastHalf(MixedIn):
             self._copies[1](self.fp16_params, splits[0])
 
     def _trained_pairs(self):
-        """The parameters that are trained now, and their float32 copies, as two lists."""
+        """Return the parameters that are trained at present, and their float32 copies."""
         trained = [p.requires_grad for p in self.fp16_params]
         if self._pairs is None or self._pairs[0] != trained:
             self._pairs = trained, [list(compress(every, trained)) for every in (self.fp16_params, self.fp32_params)]
         return self._pairs[1]
 
     def _splits(self):
-        """Views of the flat tensor for each parameter: (weights, gradients). None if fairseq has to assign places to parameters.
+        """Return (weights, gradients): views of the flat tensors, one for each parameter. None if fairseq must split the tensors.
 
-        fairseq gives a frozen parameter no place among the gradients, and each device its own tensor.
+        fairseq must do so if a parameter is frozen, which then has no gradient, and on several devices, which have a tensor each.
         """
         flats = list(self.fp32_params.values()) if isinstance(self.fp32_params, dict) else []
         if len(flats) != 1 or flats[0].grad is None or not all([p.requires_grad for p in self.fp16_params]):
@@ -89,7 +89,7 @@ class FastHalf(MixedIn):
         """Clip as fairseq does and return the norm as a tensor on the CPU.
 
         Raises:
-            OverflowError: the norm is not finite, so that the update must be skipped; the loss scale is smaller now.
+            OverflowError: the norm is not finite, so the update must be skipped. The loss scale has been reduced.
         """
         self._sync_fp16_grads_to_fp32()
         norm = self._multiply_factor * self.fp32_optimizer.clip_grad_norm(0, aggregate_norm_fn)
@@ -117,13 +117,13 @@ class FastHalf(MixedIn):
 
 
 def use_lists(optimizer: FairseqOptimizer, fetch: Callable[[Tensor], Tensor]) -> FairseqOptimizer:
-    """Return an optimizer of fairseq's with operations on lists of tensors. It shares its state with the given one.
+    """Return an optimizer with operations on lists of tensors. It shares the state of ``optimizer``.
 
-    With ``--memory-efficient-fp16``, ``--memory-efficient-bf16`` and ``--use-bmuf`` fairseq's own optimizer is returned.
+    With ``--memory-efficient-fp16``, ``--memory-efficient-bf16`` and ``--use-bmuf``, ``optimizer`` itself is returned.
 
     Args:
-        optimizer: the optimizer of a trainer. With ``--bf16``, ``--fp16`` and ``--amp`` it wraps an optimizer of float32 weights.
-        fetch: returns the gradient norm as a tensor on the CPU.
+        optimizer: a trainer's optimizer. With ``--bf16``, ``--fp16`` and ``--amp`` it wraps an optimizer of float32 weights.
+        fetch: function that copies the gradient norm to the CPU.
     """
     inner = getattr(optimizer, "fp32_optimizer", None)
     if isinstance(inner, FairseqOptimizer):

@@ -1,4 +1,4 @@
-"""fairseq's cross entropies with the loss computed by the decoder, which then needs no logits at padding."""
+"""fairseq's cross entropies, with the loss computed by the decoder, which then needs no logits at padding."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..options.reading import read
 from .fused_criterion import FusedLabelSmoothedCrossEntropyCriterion
 from .loss_decoder import LossDecoder, LossRequest, returning_losses
 
-# These are functions, not classes, because a subclass may override them and use its logits or attention weights in another way.
+# Functions, not classes, because a subclass may override them and use logits or attention weights differently.
 _MODELS = TransformerModelBase.forward, FairseqLanguageModel.forward
 _DECODERS = TransformerDecoderBase.forward, LossDecoder.output_layer, TransformerDecoderBase.output_layer
 _CRITERIA = CrossEntropyCriterion.forward, LabelSmoothedCrossEntropyCriterion.forward
@@ -27,9 +27,9 @@ _LOSSES = (
 
 
 class FastLoss(MixedIn):
-    """Mix-in for ``label_smoothed_cross_entropy``, its fused version and ``cross_entropy``. The loss is the same up to rounding.
+    """Mix-in for ``label_smoothed_cross_entropy``, its fused version and ``cross_entropy``: the decoder computes the loss.
 
-    The decoder computes the loss. With ``reduce=False``, fairseq's own function runs and computes a loss for each token.
+    The loss is the same up to rounding. With ``reduce=False``, fairseq's own function runs and computes a loss for each token.
     """
 
     def forward(self, model, sample, reduce=True):
@@ -39,34 +39,26 @@ class FastLoss(MixedIn):
             return super().forward(model, sample, reduce)
 
     def compute_loss(self, model, net_output, sample, reduce=True):
-        return (
-            net_output[0]
-            if isinstance(net_output[0], tuple)
-            else super().compute_loss(model, net_output, sample, reduce)
-        )
+        if isinstance(net_output[0], tuple):
+            return net_output[0]
+        return super().compute_loss(model, net_output, sample, reduce)
 
 
 def reads_only_logits(criterion: type[FairseqCriterion]) -> bool:
     """Whether a criterion uses only the decoder's logits."""
-    return criterion.forward in (*_CRITERIA, FastLoss.forward) and criterion.compute_loss in (
-        *_LOSSES,
-        FastLoss.compute_loss,
-    )
+    forward, loss = criterion.forward, criterion.compute_loss
+    return forward in (*_CRITERIA, FastLoss.forward) and loss in (*_LOSSES, FastLoss.compute_loss)
 
 
 def unsupported_reason(model: nn.Module, criterion: type, options) -> str | None:
-    """The reason why a model and a criterion cannot use ``FastLoss``; None if they can.
-
-    Args:
-        options: an object with the options of the criterion as attributes.
-    """
+    """Return why a model and a criterion cannot use ``FastLoss``; None if they can. ``options`` has the criterion's options."""
     decoder = getattr(model, "decoder", None)
     if not reads_only_logits(criterion):
         return f"{criterion.__name__} is not one of fairseq's cross entropies"
     if type(model).forward not in _MODELS or not isinstance(decoder, TransformerDecoderBase):
         return f"{type(model).__name__} has no Transformer decoder"
     if type(decoder).forward not in _DECODERS or type(decoder).output_layer not in _DECODERS:
-        return f"{type(decoder).__name__} computes its output in another way than fairseq's decoder"
+        return f"{type(decoder).__name__} overrides the output layer of fairseq's decoder"
     if decoder.adaptive_softmax is not None:
         return "--adaptive-softmax-cutoff uses another loss"
     flags = read(CriterionFlags, options)
@@ -78,7 +70,7 @@ def unsupported_reason(model: nn.Module, criterion: type, options) -> str | None
 def use_fast_loss(model: nn.Module, criterion: FairseqCriterion) -> FairseqCriterion:
     """Replace the model's decoder by one that computes the loss, and return a criterion that uses this loss.
 
-    Call it only if ``unsupported_reason`` returned None.
+    Call this only if ``unsupported_reason`` returns None.
     """
     decoder: Any = with_mix_in(LossDecoder, model.decoder)
     decoder.is_product = _is_product(decoder.output_projection)

@@ -1,4 +1,4 @@
-"""fairseq's masked language model loss without waiting for the device to find the masked tokens."""
+"""fairseq's masked language model loss, without a wait for the device to find the masked tokens."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ from . import known_padding
 class FastMaskedLm(MixedIn):
     """Mix-in for ``masked_lm``: the sum of -log p(target) over the masked tokens, for batches that ``known_padding`` has marked.
 
-    fairseq selects the masked tokens by a mask, whose number of true entries the host must read, also in the backward pass. Here the
-    CPU's copy of the batch gives this number, and a stable sort on the device gives their places. Losses have the bits of fairseq's own.
-    Other batches, and batches without a masked token, run fairseq's own function.
+    fairseq selects the masked tokens by a boolean mask, so the host must read their number from the device, in the backward pass too.
+    Here the number comes from the batch's copy on the CPU, and a stable sort on the device finds the places. Losses have the bits of
+    fairseq's. fairseq's own function runs for unmarked batches and for batches without a masked token.
     """
 
     def forward(self, model, sample, reduce=True):
@@ -34,7 +34,7 @@ class FastMaskedLm(MixedIn):
         loss = modules.cross_entropy(
             logits.view(-1, logits.size(-1)), labels, reduction="sum", ignore_index=self.padding_idx
         )
-        # On the device like fairseq's own, because ranks sum numbers on the CPU and on the device separately.
+        # On the device, as in fairseq, because ranks sum numbers on the CPU and on the device separately.
         sample_size = torch.full((), count, dtype=torch.int64, device=target.device)
         logging_output = {
             "loss": loss.data,
@@ -46,7 +46,7 @@ class FastMaskedLm(MixedIn):
 
 
 class PlacesLmHead(MixedIn):
-    """Mix-in for RoBERTa's language model head that also takes ``masked_tokens`` as places in the flattened batch, int64."""
+    """Mix-in for RoBERTa's language model head: ``masked_tokens`` can also be places in the flattened batch, int64."""
 
     def forward(self, features: Any, masked_tokens: Any = None, **kwargs: Any) -> Any:
         if masked_tokens is not None and masked_tokens.dtype == torch.int64:
@@ -55,7 +55,7 @@ class PlacesLmHead(MixedIn):
 
 
 def use_fast_masked_lm(model: nn.Module, criterion: FairseqCriterion) -> FairseqCriterion:
-    """Let a RoBERTa find masked tokens without waiting for the device, and return its criterion. Other criteria are kept."""
+    """Let a RoBERTa find masked tokens without waiting for the device. Return the new criterion, or other criteria unchanged."""
     encoder: Any = getattr(model, "encoder", None)
     usual = (
         isinstance(model, RobertaModel)

@@ -1,4 +1,4 @@
-"""Parts of the trainer for ``--freeze-cache`` and ``--frozen-prefix-no-dropout``: find the frozen prefix and cache its output."""
+"""Trainer's part of ``--freeze-cache`` and ``--frozen-prefix-no-dropout``: find the frozen prefix and cache its output."""
 
 import logging
 from typing import Any
@@ -19,7 +19,7 @@ _MIB = 2**20
 
 
 def read_setting(cfg: Any) -> tuple[str | None, bool]:
-    """The values of ``--freeze-cache`` and ``--frozen-prefix-no-dropout``."""
+    """Return the values of ``--freeze-cache`` and ``--frozen-prefix-no-dropout``."""
     flags = read(FreezeCacheOptions, cfg.model)
     return flags.freeze_cache, flags.frozen_prefix_no_dropout
 
@@ -28,7 +28,7 @@ def check_flags(cfg: Any) -> None:
     """Refuse flags that cannot be combined with a cache of a frozen prefix. This runs before data is read.
 
     Raises:
-        InputError: one line with the flag.
+        InputError: such a flag is given.
     """
     where, no_dropout = read_setting(cfg)
     flag = f"--freeze-cache {where}" if where else "--frozen-prefix-no-dropout"
@@ -38,7 +38,7 @@ def check_flags(cfg: Any) -> None:
         raise InputError(f"{flag}: a cache in a file is no longer supported; give {MEMORY}")
     if read(FreezeSkipOptions, cfg.optimizer).freeze_rotate:
         raise InputError(
-            f"{flag} with --freeze-rotate: the rotation trains other layers in every period, so that no layer stays frozen; "
+            f"{flag} with --freeze-rotate: the rotation trains different layers in every period, so no layer stays frozen; "
             "remove one of these flags"
         )
     if cfg.distributed_training.ddp_backend == "fully_sharded":
@@ -52,7 +52,7 @@ def check_flags(cfg: Any) -> None:
 
 
 def find_prefix(trainer, cfg, model) -> None:
-    """Set ``trainer.frozen_prefix``. Call it before fairseq wraps the model and changes its parameters' names.
+    """Set ``trainer.frozen_prefix``. Call this before fairseq wraps the model, which changes the names of parameters.
 
     Raises:
         InputError: the model never has a frozen prefix.
@@ -69,7 +69,7 @@ def find_prefix(trainer, cfg, model) -> None:
         depth = max(depth for depth, _ in reached)
         if not depth:
             raise InputError(
-                f"{flag}: the encoder's embeddings and its first layer are never frozen at the same update, because {reached[-1][1]} is "
+                f"{flag}: the encoder's embeddings and its first layer are never frozen at the same time, because {reached[-1][1]} is "
                 "trained; freeze this parameter too, for example with --freeze"
             )
         if where:
@@ -78,7 +78,7 @@ def find_prefix(trainer, cfg, model) -> None:
 
 
 def start(trainer) -> None:
-    """Create the cache when the training starts, after a checkpoint was loaded. From then on, frozen tensors do not change."""
+    """Create the cache at the start of the training, after a checkpoint was loaded. Frozen tensors do not change any more."""
     prefix, options = trainer.frozen_prefix, trainer.cfg.model
     where, _ = read_setting(trainer.cfg)
     if prefix is not None:
@@ -90,17 +90,14 @@ def start(trainer) -> None:
 
 
 def follow_schedule(trainer) -> None:
-    """Adapt the depth of the prefix after a freeze schedule has frozen or unfrozen layers."""
-    if (
-        trainer.freeze_schedule
-        and (trainer.prefix_cache or read_setting(trainer.cfg) == (None, True))
-        and trainer.frozen_prefix
-    ):
+    """Adapt the prefix after a freeze schedule has frozen or unfrozen layers."""
+    is_used = trainer.prefix_cache or read_setting(trainer.cfg) == (None, True)
+    if trainer.freeze_schedule and trainer.frozen_prefix and is_used:
         _follow(trainer)
 
 
 def check_and_report(trainer) -> None:
-    """Check at the start of an epoch that the prefix has not changed, and log how many batches came from the cache.
+    """At the start of an epoch, check that the prefix has not changed, and log how many batches came from the cache.
 
     Raises:
         InputError: the prefix has changed.
@@ -110,13 +107,13 @@ def check_and_report(trainer) -> None:
         _refuse_changes(cache)
         batches = cache.hits + cache.grown + cache.misses
         if batches:
-            partly = f", {cache.grown} others up to a lower layer" if cache.grown else ""
+            partly = f", {cache.grown} more from the cache of a smaller prefix" if cache.grown else ""
             logger.info("--freeze-cache: %d of %d batches came from the cache%s", cache.hits, batches, partly)
             cache.idle_epochs = 0 if cache.hits or cache.grown else cache.idle_epochs + 1
         if cache.idle_epochs == 2 and not cache.store.full:  # the first epoch of a prefix only fills the cache
             logger.warning(
-                "--freeze-cache: no batch has occurred twice, so the cache does not save time; possible reasons: several folders of "
-                "data, or a task or flag that makes new batches in every epoch, such as --update-epoch-batch-itr"
+                "--freeze-cache: no batch has occurred twice, so the cache does not save time; possible reasons: several data folders, "
+                "or a task or flag that makes new batches in every epoch, such as --update-epoch-batch-itr"
             )
         cache.hits = cache.grown = cache.misses = 0
 
@@ -139,7 +136,7 @@ def log_size(trainer, iterator) -> None:
 
 
 def size_of(iterator: Any, cache: PrefixCache, trainer: Any) -> int | None:
-    """Bytes of all cached batches: the sum of sentences x longest sentence x dim x bytes per number. None for a dataset without lengths."""
+    """Predict the bytes of all cached batches: sum of sentences x longest sentence x dim x bytes per number. None without lengths."""
     dataset = iterator.dataset
     lengths = getattr(dataset, "src_sizes", getattr(dataset, "sizes", None))
     if lengths is None or getattr(lengths, "ndim", 0) != 1:
@@ -151,7 +148,7 @@ def size_of(iterator: Any, cache: PrefixCache, trainer: Any) -> int | None:
 
 
 def _follow(trainer):
-    """Set the depth of the prefix, its dropout and its cache for the parameters that are frozen at this update."""
+    """Set the prefix's depth, dropout and cache for the parameters that are frozen at this update."""
     prefix, cache, schedule = trainer.frozen_prefix, trainer.prefix_cache, trainer.freeze_schedule
     frozen = schedule.frozen(trainer.get_num_updates()) if schedule else ()
     depth, _ = prefix.reaches(_ids(dict(trainer.get_model().named_parameters()), trainer.scheduled, frozen))
@@ -164,7 +161,7 @@ def _follow(trainer):
     before, prefix.depth = prefix.depth, depth
     if cache:
         cache.follow(before)
-        logger.info("--freeze-cache: %s", f"keeps the output of {prefix}" if depth else "off until a prefix is frozen")
+        logger.info("--freeze-cache: %s", f"caches the output of {prefix}" if depth else "off until a prefix is frozen")
 
 
 def _refuse_changes(cache):
@@ -173,5 +170,5 @@ def _refuse_changes(cache):
 
 
 def _ids(parameters, scheduled, frozen):
-    """The ids of parameters that are always frozen or named in ``frozen``."""
+    """Return the ids of all parameters that are always frozen, or named in ``frozen``."""
     return {id(p) for n, p in parameters.items() if n in frozen or not (n in scheduled or p.requires_grad)}

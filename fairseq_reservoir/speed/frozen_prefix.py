@@ -1,6 +1,6 @@
-"""The frozen prefix of an encoder: its embeddings and its lowest layers, below the first layer with a trained parameter.
+"""The frozen prefix of an encoder: its embeddings and all layers below the first layer with a trained parameter.
 
-Without dropout, the output of a frozen prefix for a batch is the same in every epoch.
+Without dropout, a batch has the same output of the frozen prefix in every epoch.
 """
 
 from collections.abc import Collection
@@ -25,10 +25,10 @@ _UNSET = ("training", "forward")
 
 
 def encoder_of(model: nn.Module, flag: str) -> tuple[str, TransformerEncoderBase]:
-    """The name and the module of a model's encoder, which must be fairseq's Transformer encoder with any kinds of layers.
+    """Return the name and the module of a model's encoder.
 
     Raises:
-        InputError: the model has another encoder, or no encoder.
+        InputError: the model has no encoder, or an encoder that is not fairseq's Transformer encoder (with any kinds of layers).
     """
     name = "encoder"
     found: Any = getattr(model, "encoder", None)
@@ -40,21 +40,21 @@ def encoder_of(model: nn.Module, flag: str) -> tuple[str, TransformerEncoderBase
     if not usual:
         what = "has no encoder" if found is None else f"has the encoder {type(found).__name__}"
         raise InputError(
-            f"{flag}: {type(model).__name__} {what}; the flag needs fairseq's Transformer encoder, as in transformer, "
-            "reservoir_transformer and roberta"
+            f"{flag}: {type(model).__name__} {what}; the flag needs fairseq's Transformer encoder; use an --arch such as transformer, "
+            "reservoir_transformer or roberta"
         )
     return name, found
 
 
 class FrozenPrefix:
-    """The frozen prefix of an encoder, for the parameters that are frozen at the current update.
+    """The frozen prefix of an encoder at the current update.
 
     Args:
         name: the name of the encoder in its model.
         encoder: fairseq's encoder with any kinds of layers.
 
     Attributes:
-        depth: the number of layers in the prefix; 0 if there is no prefix, for example because embeddings are trained.
+        depth: number of layers in the prefix; 0 without a prefix, for example because embeddings are trained.
     """
 
     def __init__(self, name: str, encoder: TransformerEncoderBase) -> None:
@@ -65,16 +65,18 @@ class FrozenPrefix:
         return f"{self.name}.layers.0" + (f"-{self.depth - 1}" if self.depth > 1 else "")
 
     def layers(self) -> list[nn.Module]:
-        return list(self.encoder.layers.children())  # not by iteration, which drops layers with --encoder-layerdrop
+        return list(
+            self.encoder.layers.children()
+        )  # children(), because iteration would drop layers with --encoder-layerdrop
 
     def parts(self, depth: int) -> dict[str, nn.Module]:
-        """Embeddings and the lowest ``depth`` layers, by name."""
+        """Return the embeddings and the lowest ``depth`` layers, by name."""
         found = {name: getattr(self.encoder, name, None) for name in _EMBEDDINGS}
         parts = {f"{self.name}.{name}": part for name, part in found.items() if part is not None}
         return parts | {f"{self.name}.layers.{i}": layer for i, layer in enumerate(self.layers()[:depth])}
 
     def reaches(self, frozen: Collection[int]) -> tuple[int, str | None]:
-        """The depth of the prefix if the parameters with these ids are frozen, and the first trained parameter above it."""
+        """Return the depth of the prefix if the parameters with these ids are frozen, and the first trained parameter above it."""
         depth = 0
         for name, part in self.parts(len(self.layers())).items():
             trained = next((n for n, p in part.named_parameters() if id(p) not in frozen), None)
@@ -84,13 +86,13 @@ class FrozenPrefix:
         return depth, None
 
     def dropouts(self, depth: int) -> dict[str, Any]:
-        """All dropout modules of the embeddings and of the lowest ``depth`` layers, by name."""
+        """Return all dropout modules of the embeddings and of the lowest ``depth`` layers, by name."""
         below = {f"{self.name}.dropout_module": self.encoder.dropout_module} | self.parts(depth)
         named = ((f"{name}.{n}" if n else name, m) for name, part in below.items() for n, m in part.named_modules())
         return {name: module for name, module in named if isinstance(module, _DROPOUTS)}
 
     def silence(self, depth: int) -> None:
-        """Switch off dropout in the lowest ``depth`` layers. In the layers above, restore dropout that this method had switched off."""
+        """Switch off dropout in the lowest ``depth`` layers. In all layers above, restore dropout that this method has switched off."""
         inside = self.dropouts(depth) if depth else {}
         for name, module in self.dropouts(len(self.layers())).items():
             if name in inside:
@@ -99,17 +101,19 @@ class FrozenPrefix:
                 module.p = 0.0 if name in inside else self.silenced.pop(name)
 
     def refuse_randomness(self, depth: int, keeps_dropout: bool) -> None:
-        """Refuse a prefix with a random output.
+        """Refuse a prefix of this depth if its output is random.
 
         Args:
+            depth: number of layers in the prefix.
             keeps_dropout: whether dropout stays on in the prefix.
 
         Raises:
-            InputError: one line with the random part and the flag that removes it.
+            InputError: a part of the prefix is random. The message names the part, and the flag that removes it.
         """
         if isinstance(self.encoder.layers, LayerDropModuleList):
             raise InputError(
-                f"--freeze-cache: --encoder-layerdrop {self.encoder.layers.p:g} drops layers at random, even frozen layers; remove it"
+                f"--freeze-cache: --encoder-layerdrop {self.encoder.layers.p:g} drops layers at random, even frozen layers; "
+                "remove --encoder-layerdrop"
             )
         for name, part in self.parts(depth).items():
             noisy = next((n for n, module in part.named_modules() if module._forward_pre_hooks), None)
@@ -128,7 +132,7 @@ class FrozenPrefix:
             )
 
     def hash(self) -> str:
-        """SHA-256 of the tensors of the prefix, and of the classes and settings of its modules."""
+        """Hash the tensors of the prefix, and the classes and settings of its modules."""
         tensors: dict[str, Tensor] = {}
         settings = []
         for part_name, part in self.parts(self.depth).items():
@@ -136,7 +140,7 @@ class FrozenPrefix:
                 settings.append(
                     (name, *(f"{c.__module__}.{c.__qualname__}" for c in type(module).__mro__), *_settings(module))
                 )
-                if isinstance(module, ScaledProjections):  # its matrices belong to another module
+                if isinstance(module, ScaledProjections):  # its matrices are registered elsewhere in the model
                     tensors |= dict(zip((f"{name}.A", f"{name}.B"), module._shared[0].pair(module._key)))
             tensors |= dict(part.named_parameters(prefix=part_name))
             tensors |= _buffers(part, part_name)
@@ -144,7 +148,7 @@ class FrozenPrefix:
 
 
 def _settings(module: nn.Module) -> list[str]:
-    """``name=value`` of a module's settings: public attributes that are numbers, texts, tuples, None, or functions (by name)."""
+    """List a module's settings as ``name=value``: public attributes that are numbers, texts, tuples, None, or functions (by name)."""
     plain = (bool, int, float, str, tuple, type(None))
     values = {
         name: getattr(value, "__qualname__", value)
@@ -155,7 +159,7 @@ def _settings(module: nn.Module) -> list[str]:
 
 
 def _buffers(part, prefix):
-    """The buffers of a module, except tables of sinusoids. These follow from settings, and grow with the longest sentence."""
+    """Return the buffers of a module, except tables of sinusoids, which follow from settings and grow with the longest sentence."""
     tables = [m for m in part.modules() if isinstance(m, SinusoidalPositionalEmbedding)]
     ids = {id(buffer) for table in tables for buffer in table.buffers()}
     return {name: buffer for name, buffer in part.named_buffers(prefix=prefix) if id(buffer) not in ids}

@@ -1,4 +1,4 @@
-"""The criterion ``fused_label_smoothed_cross_entropy``: fairseq's label-smoothed loss in fewer passes."""
+"""The criterion ``fused_label_smoothed_cross_entropy``: fairseq's label-smoothed loss in fewer passes over the logits."""
 
 from fairseq.criterions import register_criterion
 from fairseq.criterions.label_smoothed_cross_entropy import (
@@ -11,9 +11,9 @@ from .label_smoothing import label_smoothing
 
 @register_criterion("fused_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig)
 class FusedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
-    """fairseq's ``label_smoothed_cross_entropy``, equal up to rounding, in fewer passes over the logits (tokens x vocabulary).
+    """fairseq's ``label_smoothed_cross_entropy`` in fewer passes over the logits, (tokens, vocabulary). It is equal up to rounding.
 
-    fairseq's own loss is used with an adaptive softmax, with --ignore-prefix-size, and if a loss for each token is needed.
+    fairseq's own loss is used with an adaptive softmax, with --ignore-prefix-size, and if a loss for each token is requested.
     """
 
     def compute_loss(self, model, net_output, sample, reduce=True):

@@ -1,6 +1,6 @@
-"""Copy the gradient norm of an update and the values that it logs from the device to the host at once.
+"""Copy the gradient norm and all logged values of an update from the device to the host in one copy.
 
-fairseq waits for the device when it checks that the norm is finite, and again for each value that it logs. Here there is one wait, before
+fairseq waits for the device to check that the norm is finite, and again for each value that it logs. Here the host waits once, before
 the optimizer step.
 """
 
@@ -15,20 +15,20 @@ class HostValues:
     """The logging outputs of an update: one dictionary for each batch, or their sums over all ranks.
 
     Attributes:
-        outputs: the dictionaries that fairseq will log. ``fetch`` changes their values in place.
-        norm: the gradient norm on the device, as ``fetch`` got it.
+        outputs: the dictionaries that fairseq will log. ``fetch`` replaces values in them.
+        norm: the gradient norm on the device, the argument of ``fetch``.
     """
 
     def __init__(self) -> None:
         self.begin_update()
 
     def begin_update(self) -> None:
-        """Forget the logging outputs of the last update."""
+        """Drop the logging outputs of the previous update."""
         self.outputs: list[Any] = []
         self.norm: Tensor | None = None
 
     def recorded(self, train_step: Callable[..., tuple]) -> Callable[..., tuple]:
-        """Return a function that calls the ``train_step`` of a task and adds its logging output to ``outputs``."""
+        """Wrap the ``train_step`` of a task: the new function also adds the logging output to ``outputs``."""
 
         def step(*args: Any, **kwargs: Any) -> tuple:
             loss, sample_size, logging_output = train_step(*args, **kwargs)
@@ -38,10 +38,10 @@ class HostValues:
         return step
 
     def fetch(self, norm: Tensor) -> Tensor:
-        """Return the norm as a tensor on the CPU, and replace every number on the device in ``outputs`` by a tensor on the CPU.
+        """Copy the norm to the CPU and return it. Replace each single number on the device in ``outputs`` by a copy on the CPU.
 
-        All are copied as one float64 tensor, which holds floating-point numbers and integers below 2^53 exactly. Shapes and dtypes stay.
-        Tensors with several entries stay on the device. Without a norm on the device, nothing is changed.
+        All numbers are copied as one float64 tensor, which is exact for floating-point numbers and for integers below 2^53. Shapes and
+        dtypes do not change. Tensors with several entries stay on the device. If the norm is on the CPU, nothing is done.
         """
         if norm.device.type == "cpu":
             return norm

@@ -1,7 +1,7 @@
-"""Answer ``tokens.eq(padding).any()`` on the host, so that an update does not wait for the device.
+"""Compute ``tokens.eq(padding).any()`` on the host, so that an update does not wait for the device.
 
-fairseq's encoder checks once per layer whether a batch has padding, and its decoder once. On a GPU each check waits until the GPU has
-finished all earlier work. The batch was on the CPU before, where the same check takes microseconds.
+fairseq's encoder checks once per layer whether a batch has padding, and its decoder once. On a GPU, each check waits until the GPU has
+finished all earlier work. The batch was on the CPU before, and the same check of that copy takes microseconds.
 """
 
 from collections.abc import Mapping
@@ -16,30 +16,30 @@ TOKENS = ("src_tokens", "prev_output_tokens", "target")
 
 
 def mark(sample: Mapping[str, Any], host: Mapping[str, Any] | None = None, *, always: bool = False) -> None:
-    """Let the token tensors of a batch on a device answer ``tokens.eq(i).any()`` without a copy to the host.
+    """Mark the token tensors of a batch on a device, so that ``tokens.eq(i).any()`` needs no copy to the host.
 
-    ``tokens.eq(i)`` is computed on the device as before. Only ``any()`` without arguments of that result is a tensor on the CPU. Its
-    ``type_as(x)`` fills a tensor on the device of x without a copy from the CPU. The tensors get instance attributes instead of another
-    class, so that all operations run at their usual speed. Results of operations, such as slices, are plain tensors.
+    ``tokens.eq(i)`` is computed on the device as before. Only ``tokens.eq(i).any()`` is a tensor on the CPU. Its ``type_as(x)`` fills a
+    tensor on the device of x without a copy from the CPU. The tensors get instance attributes, not a new class, so that all operations
+    run at their usual speed. Results of operations, such as slices, are plain tensors.
 
     Args:
         sample: the batch on the device, as fairseq's collaters build it. Its token tensors are changed in place.
-        host: the same batch on the CPU. Without it, or if it is on the device too, nothing is changed.
-        always: answer True for every batch; ``host`` is not read. A CUDA graph replays the same operations for all batches, so it always
-            uses the masks. The tensors keep this answer when their contents change.
+        host: the same batch on the CPU. Without it, or if it is on the device too, nothing is done.
+        always: let ``any()`` return True without reading ``host``, even if the tokens change later. A CUDA graph replays the same
+            operations for all batches, so it must always use the padding masks.
     """
     before = _tokens(host or {})
     for name, tokens in _tokens(sample).items():
         copy = None if always else before.get(name)
         is_known = always or copy is not None and copy.device.type == "cpu"
         if is_known and tokens.device.type != "cpu":
-            # An alias, because a tensor that refers to itself is freed only by Python's garbage collector.
+            # detach() makes an alias. A tensor that refers to itself would be freed only by Python's garbage collector.
             tokens.eq = partial(_eq, tokens.detach(), copy)
             tokens.host_copy = copy
 
 
 def host_copy(tokens: Tensor) -> Tensor | None:
-    """The copy on the CPU of tokens that ``mark`` has marked, or None. Tokens that are marked with ``always`` have none."""
+    """Return the copy on the CPU of tokens marked by ``mark``. None without a mark, or if they are marked with ``always``."""
     return getattr(tokens, "host_copy", None)
 
 

@@ -1,4 +1,4 @@
-"""Label-smoothed cross entropy that stores no log probabilities and needs no backward pass through them."""
+"""Label-smoothed cross entropy that stores no log probabilities. The forward pass also computes the gradient."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ def loss_and_gradient(
     Args:
         logits: (tokens, V) with the vocabulary size V.
         target: (tokens,), int64.
-        padded: (tokens,), true for tokens without a loss. The caller must set their gradient to 0.
-        out: tensor for the gradient, (tokens, V), float32; may be ``logits``.
+        padded: (tokens,), true at padding, which has no loss. The caller must set the gradient to 0 there.
+        out: tensor to which the gradient is written, (tokens, V), float32; can be ``logits``.
     """
     vocabulary, place = logits.shape[-1], target.unsqueeze(-1)
     other = epsilon / (vocabulary - 1)
@@ -23,13 +23,13 @@ def loss_and_gradient(
     largest, at_target = logits.amax(-1).float(), logits.gather(-1, place).squeeze(-1).float()
     total = logits.sum(-1, dtype=torch.float32) if epsilon else 0
     p = torch.softmax(logits, -1, dtype=torch.float32, out=out)
-    # log sum exp z = z_max - log p_max. p_max is at least 1 / V, so its logarithm is exact enough. Another p may be 0.
+    # log sum exp z = z_max - log p_max. p_max is at least 1 / V, so its logarithm is accurate. Other entries of p may be 0.
     normaliser = largest - p.amax(-1).log_()
     nll, smooth = normaliser - at_target, vocabulary * normaliser - total
     if padded is not None:
         nll, smooth = nll.masked_fill_(padded, 0), smooth.masked_fill_(padded, 0)
     nll = nll.sum()
-    # dL/dz = p - q with the smoothed target q, which sums to 1.
+    # dL/dz = p - q, where q is the smoothed target. q sums to 1.
     gradient = p.sub_(other) if epsilon else p
     gradient.scatter_add_(-1, place, gradient.new_full(place.shape, -own))
     return own * nll + other * smooth.sum(), nll, gradient
@@ -46,7 +46,7 @@ class _LabelSmoothing(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
-        # In place, because the backward pass runs only once. torch refuses a second one through a graph that is not retained.
+        # In place, because the backward pass runs only once. torch refuses a second one if the graph is not retained.
         gradient, ctx.gradient = ctx.gradient, None
         return gradient.mul_(g * ctx.counted).to(ctx.type), None, None, None
 
@@ -55,16 +55,16 @@ def label_smoothing(logits: Tensor, target: Tensor, epsilon: float, padding: int
     """Label-smoothed loss L = sum_t -(1 - epsilon) log p(y_t) - epsilon / (V - 1) sum_{v != y_t} log p(v), and the unsmoothed loss.
 
     y_t is the target of token t, and p is the softmax of its logits over a vocabulary of size V. epsilon is the total weight of all
-    tokens other than the target. The unsmoothed loss is sum_t -log p(y_t). Both equal those of fairseq's label_smoothed_cross_entropy,
-    in float32. Targets equal to ``padding`` have no loss. The gradient with respect to the logits is p - q with the smoothed target q.
-    The forward pass computes the gradient in the memory of p, so the backward pass can run only once.
+    tokens except the target. The unsmoothed loss is sum_t -log p(y_t). Both equal those of fairseq's label_smoothed_cross_entropy in
+    float32. Targets equal to ``padding`` have no loss. The gradient with respect to the logits is p - q, where q is the smoothed target.
+    The forward pass computes it in the memory of p, so the backward pass can run only once.
 
     Args:
-        logits: (tokens, V), any floating type.
+        logits: (tokens, V), of any floating-point dtype.
         target: (tokens,), int64.
 
     Returns:
-        L and the unsmoothed loss. Only L is differentiable.
+        L, and the unsmoothed loss. Only L is differentiable.
     """
     losses: tuple[Tensor, Tensor] = _LabelSmoothing.apply(logits, target, epsilon, padding)  # type: ignore[no-untyped-call]  # torch's
     return losses

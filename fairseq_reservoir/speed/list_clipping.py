@@ -1,4 +1,4 @@
-"""fairseq's gradient clipping and scaling with operations on the list of all gradients, instead of one for each parameter."""
+"""fairseq's gradient clipping and scaling, with operations on the list of all gradients instead of one gradient at a time."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -14,12 +14,12 @@ from .tensor_lists import GradientLists
 
 
 class ListClipping(MixedIn):
-    """Mix-in for an optimizer of fairseq: clip and scale float32 gradients g_i as one list.
+    """Mix-in for fairseq's optimizers: clip and scale float32 gradients g_i as one list.
 
         n = sqrt(sum_i |g_i|^2),  g_i <- g_i min(1, max_norm / (n + 10^-6)) if max_norm > 0
 
-    The norm is equal to fairseq's up to rounding. For other gradients, fairseq's own functions are called.
-    Dtype, device and layout of the gradients are checked again only if a gradient tensor has been replaced.
+    The norm equals fairseq's up to rounding. If the gradients are not all float32 on one device, fairseq's own functions run. This is
+    checked again only if a gradient tensor has been replaced.
     """
 
     @cached_property
@@ -27,7 +27,7 @@ class ListClipping(MixedIn):
         return GradientLists(_are_plain)
 
     def _plain_gradients(self) -> list[Tensor]:
-        """The gradients of all parameters. The list is empty if they are not all float32 on one device."""
+        """Return the gradients of all parameters. The list is empty if they are not all float32 on one device."""
         gradients, are_plain = self._lists.get([p for group in self.param_groups for p in group["params"]])
         return gradients if are_plain else []
 
@@ -53,7 +53,7 @@ class ListClipping(MixedIn):
 
 
 def use_list_clipping(optimizer: FairseqOptimizer) -> FairseqOptimizer:
-    """Return an optimizer that clips with ``ListClipping``. An optimizer that clips or scales in its own way is returned itself."""
+    """Return an optimizer with ``ListClipping``. An optimizer that overrides clipping or scaling is returned unchanged."""
     names = "clip_grad_norm", "multiply_grads"
     usual = all(getattr(type(optimizer), name) is getattr(FairseqOptimizer, name) for name in names)
     return with_mix_in(ListClipping, optimizer) if usual else optimizer

@@ -1,4 +1,4 @@
-"""Decoder mix-in that returns the loss of the non-padding tokens instead of logits for every position."""
+"""Decoder mix-in that returns the loss of the non-padding tokens instead of the logits of all positions."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +19,8 @@ class LossRequest:
     """The loss that a criterion requests from the decoder.
 
     Attributes:
-        target: (batch, time), the tokens to predict.
-        epsilon: label smoothing.
+        target: the tokens to predict, (batch, time).
+        epsilon: strength of the label smoothing.
         padding: index of the padding token, which has no loss.
     """
 
@@ -34,7 +34,7 @@ _request: ContextVar[LossRequest | None] = ContextVar("_request", default=None)
 
 @contextmanager
 def returning_losses(request: LossRequest) -> Iterator[None]:
-    """Inside the block, decoders with ``LossDecoder`` return (loss, unsmoothed loss) in place of logits."""
+    """Inside the block, decoders with ``LossDecoder`` return (loss, unsmoothed loss) instead of logits."""
     token = _request.set(request)
     try:
         yield
@@ -43,11 +43,11 @@ def returning_losses(request: LossRequest) -> Iterator[None]:
 
 
 class LossDecoder(MixedIn):
-    """Mix-in for a decoder of fairseq: inside ``returning_losses`` the output layer returns the loss, see ``label_smoothing``.
+    """Mix-in for a fairseq decoder: inside ``returning_losses``, the output layer returns the loss (``label_smoothing``).
 
-    On a CPU only non-padding tokens are projected to the vocabulary. On a GPU all positions are projected, as in fairseq, because
-    selecting tokens would synchronise with the device. The loss is computed in the decoder, because the decoder is inside the wrapper
-    by which fairseq sums gradients over all ranks.
+    On a CPU, padding is not projected to the vocabulary. On a GPU, all positions are projected, as in fairseq, because selecting tokens
+    would synchronise with the device. The decoder computes the loss, because it is inside the wrapper with which fairseq sums gradients
+    over all ranks.
     """
 
     # Whether the output projection is only a product with its ``weight``.

@@ -1,4 +1,7 @@
-"""``--fast`` in fp32 on a CPU: measure which of torch's two matrix products is faster for a model, and train with that one."""
+"""``--fast`` in fp32 on a CPU: measure which of two matrix products is faster for a model, torch's default or oneDNN's.
+
+``torch.set_float32_matmul_precision`` selects one: "highest" is the default, and "medium" is oneDNN.
+"""
 
 import logging
 import time
@@ -17,44 +20,44 @@ from .fast_attention import is_usual
 
 logger = logging.getLogger(__name__)
 
-CLEARLY = 0.97  # the other product must take at most this share of the usual one's time
-_INEXACT = 4  # the other product may have at most this multiple of the usual one's error
-_SHAPES, _SIDE = 4, 4096  # number of different weights to measure, and the largest side of a weight
-_ROUNDS, _FLOPS = 5, 2e9  # half a second in all at 60 GFLOP/s, with the test of exactness
+CLEARLY = 0.97  # oneDNN's products must take at most this share of the default's time
+_INEXACT = 4  # oneDNN's error may be at most this multiple of the default's
+_SHAPES, _SIDE = 4, 4096  # maximum number of weight shapes to measure, and maximum side of a weight
+_ROUNDS, _FLOPS = 5, 2e9  # half a second in total at 60 GFLOP/s, with the test of exactness
 
 
 class Measured(NamedTuple):
-    """The time of a model's products with "medium" divided by the time with "highest". Infinite if "medium" cannot be used."""
+    """Time of a model's products with "medium" / with "highest", infinite if "medium" cannot be used, and a text for the log."""
 
     ratio: float
     text: str
 
 
 def unsupported_reason(model: nn.Module, common: Any) -> str:
-    """The reason why a training never changes the products; empty if it measures. ``common`` has fairseq's flags of that group."""
+    """Return why a training uses torch's default without measuring; empty if it measures. ``common``: fairseq's group of flags."""
     if common.tpu or (torch.cuda.is_available() and not common.cpu):
         return "only on a CPU"
     if common.fp16 or common.bf16 or common.memory_efficient_fp16 or common.memory_efficient_bf16 or common.amp:
         return "only in fp32"
     if not all(is_usual(module) for module in model.modules() if isinstance(module, MultiheadAttention)):
-        return "the model has attention of another kind than fairseq's usual one"
+        return "the model has attention that is not fairseq's"
     return "" if _is_default() else "torch's precision of matrix products is not the default"
 
 
 def start(trainer: Any, recorded: str | None) -> str | None:
-    """Choose the products of a training with ``--fast``, and log the choice. Every rank must call this.
-
-    Returns:
-        "highest" or "medium". None if the choice cannot be made, so that no setting is touched.
+    """Choose the matrix products of a training with ``--fast``, and log the choice. All ranks must call this.
 
     Args:
-        recorded: the choice of the run that is resumed, which is kept where the processor allows it; None for a new run.
+        recorded: the choice of the resumed run, which is kept if the processor supports it; None for a new run.
+
+    Returns:
+        "highest" or "medium"; None if no choice is possible and no setting may change.
     """
     model = trainer.get_model()
     if unsupported_reason(model, trainer.cfg.common):
         return None
     if recorded == USUAL:
-        logger.info("matrix products: torch's usual ones, as in the run that is resumed")
+        logger.info("matrix products: torch's default, as in the resumed run")
         return USUAL
     measured = measure(weights_of(model), trainer.cfg.dataset.max_tokens or 1024, timed=recorded is None)
     if dist.is_initialized():  # the slowest rank decides, because the others wait for it
@@ -65,17 +68,19 @@ def start(trainer: Any, recorded: str | None) -> str | None:
 
 
 def choose(measured: Measured, recorded: str | None) -> str:
-    """Return the setting to train with and log one line with the reason. See ``start`` for ``recorded``."""
+    """Return the setting to train with, and log it with the reason. ``recorded`` is as for ``start``."""
     chosen = OTHER if measured.ratio <= CLEARLY else USUAL
-    name = "oneDNN's" if chosen == OTHER else "torch's usual ones"
+    name = "oneDNN's" if chosen == OTHER else "torch's default"
     if recorded == OTHER != chosen:
-        logger.warning("matrix products: the run that is resumed used oneDNN's; the results will differ by rounding")
+        logger.warning(
+            "the resumed run computed its matrix products with oneDNN, and this run does not; results will differ by rounding"
+        )
     logger.info("matrix products: %s (%s)", name, measured.text)
     return chosen
 
 
 def weights_of(model: nn.Module) -> Counter[tuple[int, int]]:
-    """Count the shapes (in, out) of a model's linear layers, and keep those with most of the work. Long sides are cut."""
+    """Count the shapes (in, out) of a model's linear layers. Keep the shapes with the most work, and shorten long sides."""
     shapes: Counter[tuple[int, int]] = Counter()
     for module in model.modules():
         sides = getattr(module, "in_features", None), getattr(module, "out_features", None)
@@ -86,7 +91,7 @@ def weights_of(model: nn.Module) -> Counter[tuple[int, int]]:
 
 
 def multiply(precision: str, a: Tensor, b: Tensor) -> Tensor:
-    """Compute a b with a setting of torch's precision, and restore the usual one."""
+    """Compute a b with a setting of torch's precision, and restore the default."""
     torch.set_float32_matmul_precision(precision)
     try:
         return a @ b
@@ -103,15 +108,15 @@ def measure(
 ) -> Measured:
     """Compare both settings on the three products of linear layers: output, gradient of the input, gradient of the weight.
 
-    The result is unusable if "medium" is less exact than "highest" (as on processors that then multiply in bf16), measured by the
-    distance to the products in float64. If both give the same bits, they are the same product.
+    "medium" cannot be used if it is less exact than "highest", measured by the distance to the products in float64. Some processors
+    then multiply in bf16. If both settings return the same bits, the processor has only one kind of product.
 
     Args:
         weights: the number of weights of each shape, (in, out).
-        tokens: the largest number of tokens of a batch; fewer are measured.
-        timed: without it only exactness is measured, and the ratio is 0 if "medium" can be used.
-        product: computes a b with a setting.
-        clock: the time in seconds.
+        tokens: maximum number of tokens in a batch. Fewer are measured.
+        timed: if False, only exactness is measured, and the ratio is 0 if "medium" can be used.
+        product: function that computes a b with a setting.
+        clock: function that returns the time in seconds.
     """
     rows = int(min(tokens, 1024, max(64, _FLOPS / (6 * sum(a * b for a, b in weights) or 1))))
     random = torch.Generator().manual_seed(0)
@@ -125,11 +130,12 @@ def measure(
         same = same and usual.equal(other)
         errors = [((y - exact).norm() / exact.norm()).item() for y in (usual, other)]
         if not errors[1] <= _INEXACT * errors[0]:
-            return Measured(float("inf"), f"oneDNN's have an error of {errors[1]:.0e}, the usual ones {errors[0]:.0e}")
+            text = f"the error of oneDNN's products is {errors[1]:.0e}, that of the default ones {errors[0]:.0e}"
+            return Measured(float("inf"), text)
     if same:
         return Measured(1.0, "this processor has only one kind")
     if not timed:
-        return Measured(0.0, "as in the run that is resumed")
+        return Measured(0.0, "as in the resumed run")
     times = {USUAL: 0.0, OTHER: 0.0}
     for count, a, b in pairs:
         seconds: dict[str, list[float]] = {USUAL: [], OTHER: []}
@@ -141,7 +147,7 @@ def measure(
         for precision, values in seconds.items():
             times[precision] += count * median(values)
     ratio = times[OTHER] / times[USUAL]
-    return Measured(ratio, f"oneDNN's took {ratio:.2f} of the time of the usual ones")
+    return Measured(ratio, f"oneDNN took {ratio:.2f} times as long as torch's default")
 
 
 def _is_default() -> bool:

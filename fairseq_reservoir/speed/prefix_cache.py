@@ -1,4 +1,4 @@
-"""Cache of the outputs of a frozen prefix. The layers of the prefix run only when a batch occurs for the first time."""
+"""Cache of the outputs of a frozen prefix, so that the layers of the prefix run only once for each batch."""
 
 import hashlib
 import logging
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class Memory:
-    """Cached batches of this process, up to ``limit`` bytes."""
+    """Store of the cached batches of this process, up to ``limit`` bytes."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.used, self.full = limit, 0, False
@@ -29,59 +29,60 @@ class Memory:
         self.used, self.full = 0, False
 
     def get(self, key: bytes) -> Tensor | None:
-        """The cached tensor on the CPU, or None."""
+        """Return a cached tensor, which is on the CPU; None if it is not cached."""
         return self.batches.get(key)
 
     def pop(self, key: bytes) -> Tensor | None:
-        """Remove a cached tensor and return it, or None."""
+        """Remove a cached tensor and return it; None if it is not cached."""
         found = self.batches.pop(key, None)
         self.used -= found.nbytes if found is not None else 0
         return found
 
     def put(self, key: bytes, x: Tensor) -> None:
-        """Cache a tensor if there is room for it. The tensor is stored itself, not a copy."""
+        """Store a tensor, without a copy, if there is room for it."""
         if self.used + x.nbytes <= self.limit:
             self.batches[key] = x
             self.used += x.nbytes
         elif not self.full:
             self.full = True
             logger.warning(
-                "--freeze-cache-mib %d: the cache is full; other batches are computed in every epoch", self.limit >> 20
+                "--freeze-cache-mib %d: the cache is full; batches that are not in it are computed in every epoch",
+                self.limit >> 20,
             )
 
 
 class PrefixCache:
     """Cache of the outputs h = prefix(tokens), (time, batch, dim). A cached h has the bits that the layers compute, unless it is rounded.
 
-    The key of a batch is the SHA-256 of its padded tokens and of the prefix. Sentences are not cached one by one, because the h of a
-    sentence differs in the last bits if the sentence is padded to another length. Only training uses the cache. Validation and generation
-    run all layers. fairseq's encoders can return the outputs of all layers, which no translation model reads. For layers inside the
-    prefix, these outputs are None.
+    The key of a batch is the SHA-256 of its padded tokens and of the prefix. Whole batches are cached, because the h of a sentence
+    differs in the last bits if the sentence is padded to a different length. Only training uses the cache. Validation and generation
+    run all layers. fairseq's encoders can return the outputs of all layers, which no translation model reads. They are None for layers
+    inside the prefix.
 
-    When a schedule extends the prefix, the cached outputs of the smaller prefix are used. Only the added layers run, once per batch, and
-    their output replaces the cached output. With a ``dtype`` the cache is emptied instead. Otherwise an output would be rounded twice,
-    but only once in a resumed training.
+    When a schedule extends the prefix, the cached outputs of the smaller prefix are used: only the added layers run, once per batch, and
+    their output replaces the cached output. With a ``dtype`` the cache is emptied instead, because such an output would be rounded
+    twice, but only once in a resumed training.
 
     Args:
-        prefix: the frozen prefix of the encoder that uses the cache.
-        store: the cached batches.
+        prefix: the frozen prefix of the encoder.
+        store: the store of the cached batches.
         dtype: dtype to which a float32 h is rounded, also in the first epoch; None keeps all bits.
 
     Raises:
-        InputError: in training, the prefix is not frozen, or draws random numbers.
+        InputError: during training, a parameter of the prefix is trained, or the prefix draws random numbers.
     """
 
     def __init__(self, prefix: FrozenPrefix, store: Memory, dtype: torch.dtype | None = None) -> None:
         self.prefix, self.store, self.dtype = prefix, store, dtype
         self.hash: str | None = None
-        # Hash and depth of earlier, smaller prefixes that still have cached outputs, the smallest first.
+        # Hash and depth of each smaller, earlier prefix with cached outputs, the smallest first.
         self.smaller: list[tuple[str | None, int]] = []
-        self.hits = self.grown = self.misses = 0  # numbers of batches: cached, cached for a smaller prefix, not cached
+        self.hits = self.grown = self.misses = 0  # batches that were cached, cached for a smaller prefix, or not cached
         self.size_logged = False
-        self.idle_epochs = 0  # epochs in a row without a cached batch
+        self.idle_epochs = 0  # consecutive epochs without a cached batch
         self._batch: bytes | None = None
         self._found: Tensor | None = None
-        self._depth = 0  # number of layers that the found output has passed
+        self._depth = 0  # number of layers that have computed the found output
         self._random: list[Tensor] = []
         encoder = prefix.encoder
         encoder.layers = layers = adopt(CachedLayers, encoder.layers)
@@ -90,11 +91,11 @@ class PrefixCache:
         encoder.register_forward_hook(self.end_batch, with_kwargs=True, always_call=True)
 
     def __deepcopy__(self, memo: Any) -> "PrefixCache":
-        """Return this cache. fairseq copies the model for its moving average, which is not trained and uses no cache."""
+        """Return this cache. fairseq copies the model for its moving average, and this copy never uses the cache."""
         return self
 
     def follow(self, depth_before: int) -> None:
-        """Adapt the cache after the depth of the prefix has changed from ``depth_before``."""
+        """Adapt the cache to the new depth of the prefix, which was ``depth_before``."""
         continues = 0 < depth_before < self.prefix.depth and self.dtype is None
         self.smaller = [*self.smaller, (self.hash, depth_before)] if continues else []
         self.hash = self.prefix.hash() if self.prefix.depth else None
@@ -103,7 +104,7 @@ class PrefixCache:
             self.store.clear()
 
     def begin_batch(self, encoder: nn.Module, args: tuple, kwargs: dict) -> None:
-        """Pre-hook of the encoder: find the cached output of the batch."""
+        """Find the cached output of the batch. This is a forward pre-hook of the encoder."""
         tokens, given = _arguments(*args, **kwargs)
         if self.hash is None or not encoder.training or given is not None:
             return
@@ -115,7 +116,7 @@ class PrefixCache:
         self._random = [] if self._depth == self.prefix.depth else _random_state()
 
     def end_batch(self, encoder: nn.Module, args: tuple, kwargs: dict, result: Any) -> None:
-        """Hook of the encoder, called after errors too: set hidden states of layers inside the prefix to None."""
+        """Set hidden states of layers inside the prefix to None. This is a forward hook of the encoder, also called after errors."""
         was_cached = self._batch is not None
         self._batch = self._found = None
         for name, place in (("encoder_states", 1), ("fc_results", 0)):
@@ -123,14 +124,14 @@ class PrefixCache:
                 result[name][place:place] = [None] * (self.prefix.depth - 1)
 
     def layers(self, all_layers):
-        """The layers that the encoder runs. During a cached batch, one function replaces the layers of the prefix."""
+        """Return the layers that the encoder runs. During a batch of the cache, one function replaces the layers of the prefix."""
         if self._batch is None:
             return iter(all_layers)
         depth = self.prefix.depth
         return iter([partial(self._prefix, all_layers[:depth]), *all_layers[depth:]])
 
     def _find(self, content):
-        """The cached output of the batch and its depth. An output of a smaller prefix is removed from the cache."""
+        """Find the cached output of the batch, and its depth. If it belongs to a smaller prefix, remove it from the cache."""
         found = self.store.get(self._batch)
         if found is not None:
             return found, self.prefix.depth
@@ -152,23 +153,23 @@ class PrefixCache:
             x = layer(x, encoder_padding_mask=encoder_padding_mask)
             x = x[0] if isinstance(x, tuple) else x
         if x.requires_grad:
-            raise InputError("--freeze-cache: a parameter below the cached layers is trained; remove the flag")
+            raise InputError("--freeze-cache: a parameter in or below the cached layers is trained; remove the flag")
         if not all(map(torch.equal, self._random, _random_state())):
             raise InputError(f"--freeze-cache: {self.prefix} draws random numbers; remove the flag")
         rounded = self.dtype if self.dtype and x.dtype == torch.float32 else x.dtype
-        # Copies keep the memory layout, on which the rounding of sums depends.
+        # Copies keep the memory layout, because the rounding of sums depends on it.
         cached = x.detach().to("cpu", rounded, copy=True)
         self.store.put(self._batch, cached)
         return cached.to(x.device, x.dtype, copy=True) if self.dtype else x
 
 
 def _arguments(src_tokens, src_lengths=None, return_all_hiddens=False, token_embeddings=None):
-    """Find (tokens, token embeddings or None) among the arguments of an encoder's ``forward``."""
+    """Return the tokens, and the token embeddings or None, from the arguments of an encoder's ``forward``."""
     return src_tokens, token_embeddings
 
 
 class CachedLayers(nn.ModuleList):
-    """The list of an encoder's layers, with the prefix replaced by the cache."""
+    """List of an encoder's layers, in which the cache replaces the prefix."""
 
     prefix_cache: PrefixCache
 

@@ -1,4 +1,4 @@
-"""Compute the label-smoothed cross entropy of an output projection slice by slice, so that not all logits are in memory at once."""
+"""Label-smoothed cross entropy of an output projection, computed slice by slice, so that few logits are in memory at once."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ from torch import Tensor
 
 from .label_smoothing import loss_and_gradient
 
-# Number of logits in memory at once. Smaller slices would fit into a processor cache, but would need more additions to the gradient
-# of the projection.
+# Number of logits per slice. Smaller slices would fit into a processor cache, but the gradient of the projection would need more
+# additions.
 _LOGITS = 2**22
 
 
@@ -17,7 +17,7 @@ class _ProjectedLoss(torch.autograd.Function):
     def forward(ctx: Any, features: Tensor, weight: Tensor, target: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
         needs_features, needs_weight, *_ = ctx.needs_input_grad
         features_gradient = torch.empty_like(features) if needs_features else None
-        # float32, because this gradient is a sum over slices.
+        # In float32, because this gradient is a sum over slices.
         weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
         # Two tensors, not two views of one, because fairseq multiplies the loss by 0 in place on a rank without a batch.
         loss, nll = (features.new_zeros((), dtype=torch.float32) for _ in range(2))
@@ -41,7 +41,7 @@ class _ProjectedLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        # In place, because the backward pass runs only once. torch refuses a second one through a graph that is not retained.
+        # In place, because the backward pass runs only once. torch refuses a second one if the graph is not retained.
         gradients, ctx.gradients = ctx.gradients, None
         given = (None if x is None else x.mul_(g).to(dtype) for x, dtype in zip(gradients, ctx.types))
         return (*given, None, None)
@@ -57,8 +57,8 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
 def projected_loss(features: Tensor, weight: Tensor, target: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """Compute ``label_smoothing`` of the logits ``features weight^T``, for targets without padding.
 
-    The forward pass computes the gradients slice by slice, so that neither the logits of a batch nor their probabilities are stored. The
-    backward pass can run only once. float16 is not supported, because gradients would underflow to 0 before the loss scale is applied.
+    The forward pass also computes the gradients, slice by slice, so neither the logits of a batch nor their probabilities are stored.
+    The backward pass can run only once. float16 is not supported: gradients would underflow to 0 before they get the loss scale.
 
     Args:
         features: (tokens, dim), float32 or bfloat16.
@@ -66,9 +66,9 @@ def projected_loss(features: Tensor, weight: Tensor, target: Tensor, epsilon: fl
         target: (tokens,), int64.
 
     Returns:
-        The smoothed and the unsmoothed loss, summed in float32. Only the smoothed loss is differentiable.
+        The smoothed and the unsmoothed loss, both summed in float32. Only the smoothed loss is differentiable.
     """
-    if not torch.is_grad_enabled():  # _ProjectedLoss cannot detect this, and would compute gradients in a validation
+    if not torch.is_grad_enabled():  # otherwise _ProjectedLoss would compute gradients, even in a validation
         features, weight = features.detach(), weight.detach()
     losses: tuple[Tensor, Tensor] = _ProjectedLoss.apply(features, weight, target, epsilon)  # type: ignore[no-untyped-call]  # torch's
     return losses

@@ -1,4 +1,4 @@
-"""Parts of an update that fairseq repeats without need: they take milliseconds of Python, in which a GPU waits."""
+"""Shortcuts for work that fairseq repeats in every update. It takes milliseconds of Python, during which a GPU idles."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,15 +11,15 @@ from torch import nn
 
 from ..layers.replace import MixedIn, with_mix_in
 
-# Functions that only call ``set_num_updates`` of the modules inside.
+# These functions only call ``set_num_updates`` of submodules.
 _CALLERS = BaseFairseqModel.set_num_updates, FairseqEncoder.set_num_updates
 
 
 class ShortUpdates(MixedIn):
-    """Mix-in for a model: no walk through all modules in an update.
+    """Mix-in for a model: an update does not walk through all modules.
 
-    ``train()`` does nothing if the model is in the mode already. Modules change their mode together with the model.
-    ``set_num_updates`` calls the modules that need the number, which are looked for once.
+    ``train()`` does nothing if the model is already in that mode, because its modules change their mode together with it.
+    ``set_num_updates`` calls only the modules that need the number. They are collected once.
     """
 
     _counting: list[Callable[[int], None]] | None = None
@@ -37,8 +37,8 @@ class ShortUpdates(MixedIn):
                 for module in self.modules()
                 if module is not self and hasattr(module, "set_num_updates") and not _only_calls(module)
             ]
-        for tell in self._counting:
-            tell(num_updates)
+        for set_number in self._counting:
+            set_number(num_updates)
 
 
 def _only_calls(module):
@@ -46,7 +46,7 @@ def _only_calls(module):
 
 
 def shorten_updates(model: nn.Module) -> nn.Module:
-    """Return a model with ``ShortUpdates`` that shares all modules with the given one, or a model with its own methods unchanged."""
+    """Return a model with ``ShortUpdates`` that shares all modules of ``model``. A model that overrides the methods is returned itself."""
     usual = type(model).train is nn.Module.train and _only_calls(model)
     return with_mix_in(ShortUpdates, model) if usual else model
 
@@ -54,17 +54,17 @@ def shorten_updates(model: nn.Module) -> nn.Module:
 def seed_generators(seed: int) -> None:
     """Seed the generators of the CPU and of the current GPU.
 
-    ``torch.manual_seed`` also queues a seed for each kind of device that the machine does not have, with a traceback.
+    ``torch.manual_seed`` also queues a seed, with a traceback, for each kind of device that the machine lacks.
     """
     torch.default_generator.manual_seed(seed)
     torch.cuda.manual_seed(seed)
 
 
 class MemoryLog:
-    """Lets fairseq log the free memory of the GPU at every ``interval``-th update and not at each, because torch counts it slowly.
+    """Lets fairseq log the free GPU memory only at every ``interval``-th update, because torch needs long to measure it.
 
     Attributes:
-        environment: fairseq's description of the GPU, without which it logs no memory.
+        environment: fairseq's description of the GPU. If a trainer has none, it logs no memory.
     """
 
     def __init__(self, trainer: Any, interval: int | None) -> None:
@@ -76,7 +76,7 @@ class MemoryLog:
 
 
 class QuickConfig:
-    """A configuration that looks up each value once. fairseq reads about fifty values in an update, and omegaconf's lookup is slow."""
+    """Configuration that caches each value. fairseq reads about fifty values per update, and omegaconf's lookup is slow."""
 
     def __init__(self, cfg: Any) -> None:
         self.whole = cfg
@@ -90,7 +90,7 @@ class QuickConfig:
 
 @contextmanager
 def reading_quickly(trainer: Any, wanted: bool) -> Iterator[None]:
-    """Inside the block, ``trainer.cfg`` is ``trainer.quick_cfg`` if ``wanted``, else the whole configuration, which fairseq saves."""
+    """Inside the block, ``trainer.cfg`` is ``trainer.quick_cfg`` if ``wanted``, else the original configuration, which can be saved."""
     before = trainer.cfg
     if wanted:
         trainer.cfg = trainer.quick_cfg

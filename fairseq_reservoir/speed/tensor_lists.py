@@ -1,4 +1,4 @@
-"""Lists of parameters and gradients for torch's operations on lists. They are checked again only if a tensor has been replaced."""
+"""Lists of parameters and gradients for torch's operations on lists. Their properties are cached until a tensor is replaced."""
 
 from collections.abc import Callable, Sequence
 from operator import is_
@@ -10,26 +10,25 @@ from torch import Tensor
 
 
 def same(first: Sequence[Any], second: Sequence[Any]) -> bool:
-    """Whether two sequences contain the same objects. Tensors are not compared by value."""
+    """Whether two sequences contain the same objects. Values are not compared."""
     return len(first) == len(second) and all(map(is_, first, second))
 
 
 class GradientLists:
-    """Reads the gradients of parameters, and properties of both.
+    """Gradients of parameters, with cached properties of both.
 
-    The properties are computed again only if a tensor has been replaced. The gradients are compared by weak references,
-    so that they are not kept in memory.
+    ``compute(parameters, gradients)`` returns the properties. It gets the parameters that have a gradient, and is called again only if a
+    tensor has been replaced. Gradients are held by weak references, so they are not kept in memory.
     """
 
     def __init__(self, compute: Callable[[list[Tensor], list[Tensor]], Any]) -> None:
-        """``compute(parameters, gradients)`` returns the properties of the parameters that have a gradient, and of these gradients."""
         self._compute = compute
         self._parameters: list[Tensor] = []
         self._references: list[ref[Tensor]] = []  # to the gradients
         self._properties: Any = None
 
     def get(self, parameters: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
-        """Return all gradients of ``parameters`` that are not None, and the properties."""
+        """Return the gradients of ``parameters`` without None, and the properties."""
         found = [p.grad for p in parameters]
         gradients = [gradient for gradient in found if gradient is not None]
         trained = (
@@ -43,16 +42,16 @@ class GradientLists:
 
 
 class ListCopy:
-    """Copies a list of tensors to another list with one operation for each pair of dtypes.
+    """Copies a list of tensors to a second list, with one operation for each pair of dtypes.
 
-    torch launches one kernel for a list if all its tensors have the same dtype. Scores of masks are float32 in a model in half precision.
-    The dtypes are read again only if a target has been replaced, or if a source is missing or no longer missing. No source is kept.
+    torch launches one kernel for a list only if all tensors have the same dtype. In a half-precision model, scores of masks are float32.
+    The dtypes are read again only if a target has been replaced, or if other sources are None than before. No source is kept.
     """
 
     def __init__(self) -> None:
         self._targets: Sequence[Tensor] = []
         self._present: list[bool] = []  # whether each target has a source
-        self._places: list[list[int]] = []  # places in the lists for each pair of dtypes
+        self._places: list[list[int]] = []  # for each pair of dtypes: indices into both lists
         self._missing: list[int] = []
 
     @torch.no_grad()

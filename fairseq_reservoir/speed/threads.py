@@ -1,8 +1,7 @@
-"""``--threads``: how many threads a training uses on a CPU.
+"""``--threads``: the number of threads with which a training runs on a CPU.
 
-The number changes the last bits of sums, so it is not set without the flag. The flag cannot change how threads wait for each other:
-the library libgomp reads these settings (OMP_WAIT_POLICY, GOMP_SPINCOUNT) when torch is loaded, and fairseq-train loads torch before
-any plugin.
+The number changes the last bits of sums, so nothing is set without the flag. The flag cannot change how threads wait for each other,
+because libgomp reads these settings (OMP_WAIT_POLICY, GOMP_SPINCOUNT) when torch is loaded, before fairseq-train loads any plugin.
 """
 
 import os
@@ -14,7 +13,7 @@ from ..options.command_options import ThreadOptions
 from ..options.for_fairseq.parser import add_flags
 from ..options.reading import read
 
-# An environment variable with the meaning of the flag, for fairseq-hydra-train and for the processes that a training starts.
+# This environment variable has the same effect as the flag, in fairseq-hydra-train and in processes that a training starts.
 THREADS = "FAIRSEQ_RESERVOIR_THREADS"
 MOST = 1024  # torch has no limit, and too many threads can crash the process
 
@@ -26,7 +25,7 @@ def add_flag(parser) -> None:
 
 
 def read_flag(flags) -> None:
-    """Store the value of ``--threads`` in the environment, for the processes that a training starts.
+    """Store the value of ``--threads`` in the environment, so that processes that the training starts can read it.
 
     Raises:
         InputError: the value is not a number of threads.
@@ -40,7 +39,7 @@ def read_flag(flags) -> None:
 
 
 def read_setting() -> int | None:
-    """The number of threads that the flag or the environment variable sets, or None.
+    """Return the number of threads that the flag or the environment variable sets; None without both.
 
     Raises:
         InputError: the value is not a number of threads.
@@ -49,7 +48,7 @@ def read_setting() -> int | None:
 
 
 def set_threads() -> None:
-    """Let torch use the number of threads of ``read_setting``, if there is one."""
+    """Let torch use the number of threads from ``read_setting``, if there is one."""
     number = read_setting()
     if number:
         torch.set_num_threads(number)
@@ -60,7 +59,7 @@ def _number(text):
     number = whole_number(text)
     if text == "auto":
         raise InputError(
-            f"--threads auto (or {THREADS}): was removed; give a number, such as 1 on a busy machine, where 1 was as fast as auto"
+            f"--threads auto (or {THREADS}): was removed; give a number, for example 1 on a busy machine, where it was as fast as auto"
         )
     if text and not (number and number <= MOST):
         raise InputError(f"--threads {text} (or {THREADS}): must be a whole number from 1 to {MOST}")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fairseq_reservoir.speed.generation import generator
-from fairseq_reservoir.speed.generation.graphs import GraphRecorder
+from fairseq_reservoir.speed.graph_recorder import GraphRecorder
 from tests.support.beam_searches import assert_same, batch, generators, model, use_on_cpu
 
 # Wide enough for half precision, with probabilities that differ clearly.
@@ -46,7 +46,7 @@ def test_same_hypotheses_as_fairseq(device, monkeypatch, name, dtype):
     assert same >= 0.95 * total
     if device == "cuda":
         engine = generator._engines[found][1]
-        assert isinstance(engine.recorder, GraphRecorder) and not engine.recorder.has_failed
+        assert isinstance(engine.recorder, GraphRecorder)  # None after a failed capture
         assert sum(shape.replay is not None for shape in engine.shapes.values()) >= 2
 
 

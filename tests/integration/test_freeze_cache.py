@@ -38,7 +38,7 @@ def test_in_memory(toy_data, without, caplog):
     run = train(toy_data, *PLAIN, "--freeze-cache", "memory")
     assert_same(run, without)
     assert hits_of(run) == (10, 10)
-    assert "--freeze-cache: keeps the output of encoder.layers.0-1" in caplog.messages
+    assert "--freeze-cache: caches the output of encoder.layers.0-1" in caplog.messages
     assert "--freeze-cache: 0 of 10 batches came from the cache" in caplog.messages  # of epoch 1
     assert "--freeze-cache memory: about 1 MiB when all batches are cached" in caplog.messages
 
@@ -136,8 +136,8 @@ def test_a_schedule_freezes_a_prefix(toy_data, tmp_path, caplog):
     cached = [*flags, "--freeze-cache", "memory", "--no-epoch-checkpoints"]
     run = train(toy_data, *cached, "--save-interval-updates", 12, "--save-dir", tmp_path / "whole")
     assert_same(run, plain)
-    said = [message for message in caplog.messages if "keeps the output" in message]
-    assert said == [f"--freeze-cache: keeps the output of encoder.layers.{which}" for which in ("0", "0-1")]
+    said = [message for message in caplog.messages if "caches the output" in message]
+    assert said == [f"--freeze-cache: caches the output of encoder.layers.{which}" for which in ("0", "0-1")]
     # In epoch 3 five batches are cached to layer 1, from updates 16 to 20, and the others to layer 0.
     cache = run.trainer.prefix_cache
     assert (cache.hits, cache.grown, cache.misses) == (5, 5, 0)
@@ -182,7 +182,7 @@ REFUSED = {
     ),
     "rotation": (
         ["--optimizer", "freeze_skip", "--freeze-rotate", "1:2"],
-        "with --freeze-rotate: the rotation trains other layers in every period, so that no layer stays frozen",
+        "with --freeze-rotate: the rotation trains different layers in every period, so no layer stays frozen",
     ),
     "type": (["--freeze-cache-dtype", "int8"], "--freeze-cache-dtype 'int8': choose from exact, bf16, fp16"),
     "limit": (["--freeze-cache-mib", 0], "--freeze-cache-mib 0: must be at least 1"),

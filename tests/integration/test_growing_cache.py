@@ -30,7 +30,7 @@ def test_a_growing_prefix_reuses_the_cache_in_memory(toy_data, caplog):
     assert [m for m in caplog.messages if "batches came" in m] == [
         "--freeze-cache: 0 of 5 batches came from the cache",  # of epoch 1; its last five batches are cached for layer 0
         "--freeze-cache: 5 of 10 batches came from the cache",
-        "--freeze-cache: 0 of 10 batches came from the cache, 10 others up to a lower layer",
+        "--freeze-cache: 0 of 10 batches came from the cache, 10 more from the cache of a smaller prefix",
     ]
     assert hits_of(run) == (10, 10)
     assert len(runs) == 5 + 10  # until it freezes, and then once for each batch

@@ -1,7 +1,7 @@
-"""Beam search in which one step of the decoder is one CUDA graph: ``--cuda-graphs`` of fairseq-generate and fairseq-interactive.
+"""Beam search with one CUDA graph per decoder step: ``--cuda-graphs`` of fairseq-generate and fairseq-interactive.
 
-fairseq's ``SequenceGenerator`` starts hundreds of small kernels per step and waits for the device several times, so that small models
-leave a GPU idle. ``generator`` has a subclass with the same hypotheses. ``decoder_step`` and ``search_step`` compute one step with
-tensors of fixed shapes (``state``), without a wait. ``graphs`` captures the step once per shape (``buckets``) and replays it.
-``hypotheses`` reads the result.
+In each step, fairseq's ``SequenceGenerator`` starts hundreds of small kernels and waits for the device several times, so a small
+model leaves the GPU idle. The subclass in ``generator`` finds the same hypotheses. ``decoder_step`` and ``search_step`` compute one
+step without waiting, with tensors of fixed shapes (``state``). ``engine`` captures the step once per shape (``buckets``) and replays
+it. ``hypotheses`` reads the result.
 """

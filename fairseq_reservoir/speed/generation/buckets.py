@@ -1,4 +1,4 @@
-"""Shapes of captured steps. Batches are padded to a few sizes, because each shape needs a graph of its own."""
+"""Shapes of captured steps. Batches are padded to a few sizes, because each shape needs its own graph."""
 
 from dataclasses import dataclass
 
@@ -13,9 +13,9 @@ class Sizes:
     """Shape of a captured step.
 
     Attributes:
-        batch: number of sentences, with padding sentences.
-        source: number of source positions, with padding.
-        steps: number of decoder steps that fit into the cache.
+        batch: number of sentences, including padding sentences.
+        source: source length, including padding.
+        steps: number of decoder steps for which the cache has room.
     """
 
     batch: int
@@ -24,7 +24,7 @@ class Sizes:
 
 
 def batch_size(sentences: int) -> int:
-    """Round a number of sentences up: 1, 2, 3, 4, 6, 8, 12, ..., 32, then four sizes per power of two: 40, 48, 56, 64, 80, ..."""
+    """Round a number of sentences up to 1, 2, 3, 4, 6, 8, 12, ..., 32, or to one of four sizes per power of two: 40, 48, 56, 64, 80, ..."""
     power = 1 << (sentences - 1).bit_length()
     parts = (3, 4) if power <= _COARSE_UP_TO else (5, 6, 7, 8)
     return next(size for part in parts if (size := power * part // parts[-1]) >= sentences)
@@ -36,9 +36,9 @@ def source_length(tokens: int) -> int:
 
 
 def first_steps(source: int) -> int:
-    """Number of steps of the first cache of a batch: 1.5 times the source length, because most translations are not longer.
+    """Return the number of steps of a batch's first cache: 1.5 times the source length, because few translations are longer.
 
-    It does not depend on the maximum length, because that can differ for each batch, and each number needs a graph of its own.
+    It does not depend on the maximum length, because that can differ between batches, and each number of steps needs its own graph.
 
     Args:
         source: a value of ``source_length``.
@@ -46,15 +46,10 @@ def first_steps(source: int) -> int:
     return max(_LEAST_STEPS, 3 * source // 2)
 
 
-def more_steps(steps: int) -> int:
-    """Number of steps of the next larger cache."""
-    return 2 * steps
-
-
 def fewer_sentences(batch: int, left: int) -> int | None:
-    """Number of sentences of a smaller shape for the ``left`` unfinished sentences of a shape of ``batch``.
+    """Return the size of a smaller shape for the ``left`` unfinished sentences of ``batch``: about a quarter of ``batch``.
 
-    It is about a quarter of ``batch``, so that few shapes occur. None if more sentences are left.
+    Halves would lead to more shapes, and so to more graphs. None if more than a quarter of the sentences are left.
     """
     quarter = batch_size(max(1, batch // 4))
     return quarter if left <= quarter < batch else None

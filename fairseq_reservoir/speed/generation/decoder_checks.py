@@ -1,4 +1,4 @@
-"""Conditions of a captured step: models and searches that it does not support use fairseq's own generator."""
+"""Check whether a captured step supports a model and its search. If not, fairseq's own generator is used."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ _NORMALIZERS = (BaseFairseqModel.get_normalized_probs, TransformerModelBase.get_
 
 
 def unsupported_search(generator: Any) -> str | None:
-    """Reason why the search of a ``SequenceGenerator`` is not the usual beam search; None if it is."""
+    """Return why the search of a ``SequenceGenerator`` is not supported; None if it is."""
     if generator.model.models_size != 1:
         return "several models"
     if type(generator.search) is not search.BeamSearch:
@@ -35,7 +35,7 @@ def unsupported_search(generator: Any) -> str | None:
         return "--no-repeat-ngram-size"
     if generator.match_source_len:
         return "--match-source-len"
-    # Otherwise fewer than 2 beam candidates have a finite score at the first step.
+    # A search needs 2 beam_size candidates with a finite score at the first step.
     never = {generator.pad, generator.eos, *_suppressed(generator)}
     if generator.vocab_size - len(never) < 2 * generator.beam_size:
         return f"the dictionary has only {generator.vocab_size} entries for a beam of {generator.beam_size}"
@@ -43,23 +43,22 @@ def unsupported_search(generator: Any) -> str | None:
 
 
 def _suppressed(generator: Any) -> list[int]:
-    """Tokens that the search never chooses: those of ``tokens_to_suppress``, and unknown words with an infinite penalty."""
+    """Return the tokens that the search never chooses: ``tokens_to_suppress``, and the unknown word if its penalty is infinite."""
     suppressed = generator.token_indices_to_suppress
     unknown = [generator.unk] if generator.unk_penalty == torch.inf else []
     return unknown if suppressed is None else [*unknown, *suppressed.tolist()]
 
 
 def unsupported_model(model: Any) -> str | None:
-    """Reason why the decoder of a model is not computed by ``DecoderStep``; None if it is."""
+    """Return why ``DecoderStep`` does not support a model; None if it does."""
     if not isinstance(model, TransformerModelBase):
         return f"{type(model).__name__} is not a Transformer of fairseq"
     if not any(type(model).get_normalized_probs is method for method in _NORMALIZERS):
         return f"{type(model).__name__} has its own probabilities"
-    return unsupported_decoder(model.decoder)
+    return _unsupported_decoder(model.decoder)
 
 
-def unsupported_decoder(decoder: Any) -> str | None:
-    """``unsupported_model`` for a decoder."""
+def _unsupported_decoder(decoder: Any) -> str | None:
     for name in _DECODER_METHODS:
         if not _is_method_of((TransformerDecoderBase, FairseqDecoder), decoder, name):
             return f"{type(decoder).__name__} has its own {name}"
@@ -86,7 +85,7 @@ def unsupported_decoder(decoder: Any) -> str | None:
 
 
 def unsupported_length(decoder: Any, steps: int) -> str | None:
-    """Reason why a search of this many steps is not captured: fairseq enlarges the table of positions, or raises an error."""
+    """Return why so many steps are not supported: fairseq would enlarge the table of positions, or raise an error."""
     if decoder.embed_positions is not None and steps > position_count(decoder.embed_positions):
         return f"a translation of {steps} tokens is longer than the table of positions"
     return None
@@ -112,9 +111,7 @@ def _unsupported_layer(layer: Any) -> str | None:
         for part in layer.children():
             if type(part) not in (FeedForward, CrossAttention):
                 return f"a layer with {type(part).__name__}"
-            if isinstance(part, CrossAttention) and not _is_usual_attention(
-                part.encoder_attn, "encoder_decoder_attention"
-            ):
+            if isinstance(part, CrossAttention) and not _is_usual_attention(part.encoder_attn, to_source=True):
                 return "unusual attention"
         return None
     if not isinstance(layer, TransformerDecoderLayerBase):
@@ -124,22 +121,22 @@ def _unsupported_layer(layer: Any) -> str | None:
             return f"{name} has its own {method}"
     if any(part is not None for part in (layer.attn_ln, layer.c_attn, layer.ffn_layernorm, layer.w_resid)):
         return "--scale-attn, --scale-fc, --scale-heads or --scale-resids"
-    if not _is_usual_attention(layer.self_attn, "self_attention"):
-        return f"{name} has unusual attention"
-    if layer.encoder_attn is not None and not _is_usual_attention(layer.encoder_attn, "encoder_decoder_attention"):
+    if not _is_usual_attention(layer.self_attn, to_source=False) or not (
+        layer.encoder_attn is None or _is_usual_attention(layer.encoder_attn, to_source=True)
+    ):
         return f"{name} has unusual attention"
     if not _is_linear(layer.fc1) or not _is_linear(layer.fc2):
         return f"{name} has a {type(layer.fc1).__name__}"
     return None
 
 
-def _is_usual_attention(attention: Any, kind: str) -> bool:
+def _is_usual_attention(attention: Any, to_source: bool) -> bool:
     projections = ("q_proj", "k_proj", "v_proj", "out_proj")
     return (
         isinstance(attention, MultiheadAttention)
         and _is_method_of((MultiheadAttention, AdaptedAttention), attention, "forward")
         and _is_method_of((MultiheadAttention,), attention, "apply_sparse_mask")
-        and bool(getattr(attention, kind))
+        and bool(attention.encoder_decoder_attention if to_source else attention.self_attention)
         and attention.bias_k is None
         and not attention.add_zero_attn
         and all(_is_linear(getattr(attention, name)) for name in projections)
@@ -151,5 +148,5 @@ def _is_linear(module: Any) -> bool:
 
 
 def _is_method_of(classes: tuple[type, ...], thing: Any, name: str) -> bool:
-    """Whether an object's method is the one that one of the classes has."""
+    """Whether an object has the method ``name`` of one of the classes, and does not override it."""
     return any(getattr(type(thing), name) is getattr(one, name, None) for one in classes)

@@ -1,9 +1,8 @@
 """One step of fairseq's Transformer decoder with caches of fixed shapes. The host reads nothing.
 
-fairseq's attention appends keys and values to a growing tensor and copies all of it when beams are reordered, so a step has another
-shape than the one before. Here each step writes to its place in a cache, and attention masks the places that are not ancestors of the
-hypothesis. In float32 the result equals fairseq's except for rounding. In half precision the rounding of sums over more keys, of which
-the masked ones are zero, can differ in the last bits too.
+fairseq's attention appends keys and values to a tensor that grows in every step, and copies the tensor when beams are reordered. Here
+each step writes to its place in a cache of fixed size, and attention masks all places that are not ancestors of the hypothesis. The
+result equals fairseq's except for rounding, because sums over keys also contain zeros for the masked keys.
 """
 
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from .state import LayerCache, State
 
 @dataclass
 class _Step:
-    """Inputs of all layers at one step: the state, and blocked keys (batch, 1, beam, steps * beam) and (batch, 1, 1, source), bool."""
+    """Inputs of all layers: the state, and masks (bool) of blocked keys, (batch, 1, beam, steps * beam) and (batch, 1, 1, source)."""
 
     state: State
     blocked: Tensor
@@ -30,12 +29,10 @@ class _Step:
 
 
 class DecoderStep:
-    """Computes logits of the next token of all beams, and stores keys and values in a ``State``.
-
-    Dropout is left out, as in evaluation mode.
+    """Compute the logits of the next token of all beams, and store keys and values in a ``State``. There is no dropout.
 
     Args:
-        decoder: a decoder for which ``decoder_checks.unsupported_decoder`` returns None.
+        decoder: the decoder of a model for which ``decoder_checks.unsupported_model`` returns None.
     """
 
     def __init__(self, decoder: Any) -> None:
@@ -43,7 +40,7 @@ class DecoderStep:
         self.layers: list[Any] = list(decoder.layers.children())
 
     def new_caches(self, batch: int, source: int, steps: int, beam: int) -> list[LayerCache]:
-        """Allocate zeroed caches on the device and in the dtype of the decoder."""
+        """Allocate caches of zeros on the device and in the dtype of the decoder."""
         like = self.decoder.embed_tokens.weight
 
         def zeros(attention, *shape):
@@ -60,7 +57,7 @@ class DecoderStep:
         return caches
 
     def project_source(self, memory: Tensor) -> list[tuple[Tensor, Tensor] | None]:
-        """Keys and values (batch, heads, tokens, head_dim) of each layer for the encoder's output (tokens, batch, dim)."""
+        """Project the encoder's output (tokens, batch, dim) to each layer's keys and values (batch, heads, tokens, head_dim)."""
         found: list[tuple[Tensor, Tensor] | None] = []
         for layer in self.layers:
             cross = _cross_attention(layer)
@@ -76,7 +73,7 @@ class DecoderStep:
         return found
 
     def __call__(self, state: State) -> Tensor:
-        """Return logits (batch * beam, words) for the tokens ``state.token`` at the position ``state.step``."""
+        """Return the logits (batch * beam, vocabulary) after the tokens ``state.token`` at the position ``state.step``."""
         decoder = self.decoder
         batch, beam, steps = state.ancestors.shape
         x = decoder.embed_scale * decoder.embed_tokens(state.token.view(-1))
@@ -103,12 +100,12 @@ class DecoderStep:
 
 
 def position(embedding: Any, step: Tensor) -> Tensor:
-    """Vector (1, dim) of the position ``step`` (1,), which counts from 0. fairseq numbers positions from ``padding_idx`` + 1."""
+    """Return the vector (1, dim) of a position, (1,), which counts from 0. fairseq counts positions from ``padding_idx`` + 1."""
     return _positions(embedding).index_select(0, step + (embedding.padding_idx + 1))
 
 
 def position_count(embedding: Any) -> int:
-    """Number of positions that have a vector."""
+    """Return the number of positions that have a vector."""
     return len(_positions(embedding)) - (embedding.padding_idx + 1)
 
 
@@ -128,7 +125,7 @@ def _cross_attention(layer: Any) -> MultiheadAttention | None:
 
 
 def _transformer_layer(layer: Any, x: Tensor, cache: LayerCache, step: _Step) -> Tensor:
-    """fairseq's ``TransformerDecoderLayerBase.forward`` for one token per beam; x and the result: (batch * beam, dim)."""
+    """Compute fairseq's ``TransformerDecoderLayerBase.forward`` for one token per beam; x and the result: (batch * beam, dim)."""
     first = layer.normalize_before
     x = _residual(layer.self_attn_layer_norm, first, x, lambda y: _attend_to_ancestors(layer.self_attn, y, cache, step))
     if layer.encoder_attn is not None:
@@ -139,7 +136,7 @@ def _transformer_layer(layer: Any, x: Tensor, cache: LayerCache, step: _Step) ->
 
 
 def _residual(norm: nn.Module, norm_first: bool, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """x + f(norm(x)) with ``norm_first``, else norm(x + f(x))."""
+    """Compute x + f(norm(x)) with ``norm_first``, else norm(x + f(x))."""
     if norm_first:
         return x + function(norm(x))
     normed: Tensor = norm(x + function(x))
@@ -147,7 +144,7 @@ def _residual(norm: nn.Module, norm_first: bool, x: Tensor, function: Callable[[
 
 
 def _slot(slot: Slot, x: Tensor, cache: LayerCache, step: _Step) -> Tensor:
-    """``Slot.run`` for one token per beam. Sublayers without a cache compute each token alone."""
+    """Compute ``Slot.run`` for one token per beam. Sublayers without a cache compute each token on its own."""
     for part in slot.children():
         if isinstance(part, CrossAttention):
             attend = partial(_attend_to_source, part.encoder_attn, cache=cache, step=step)
@@ -158,7 +155,7 @@ def _slot(slot: Slot, x: Tensor, cache: LayerCache, step: _Step) -> Tensor:
 
 
 def _attend_to_ancestors(attention: Any, x: Tensor, cache: LayerCache, step: _Step) -> Tensor:
-    """Self-attention to the tokens of each hypothesis, of which the last is x (batch * beam, dim)."""
+    """Attend from the last token of each hypothesis, x (batch * beam, dim), to all of its tokens."""
     assert cache.keys is not None and cache.values is not None
     for stored, projection in ((cache.keys, attention.k_proj), (cache.values, attention.v_proj)):
         stored.index_copy_(2, step.state.step, _heads(projection(x), attention, stored.size(3)).unsqueeze(2))
@@ -171,7 +168,7 @@ def _attend_to_source(attention: Any, x: Tensor, cache: LayerCache, step: _Step)
 
 
 def _attend(attention: Any, x: Tensor, keys: Tensor, values: Tensor, blocked: Tensor) -> Tensor:
-    """out_proj(concat_h(softmax(q_h K_h^T / sqrt(head_dim)) V_h)) without the blocked keys.
+    """Compute out_proj(concat_h(softmax(q_h K_h^T / sqrt(head_dim)) V_h)) without the blocked keys.
 
     Args:
         x: (batch * beam, dim).

@@ -1,4 +1,4 @@
-"""``--cuda-graphs`` of fairseq-generate and fairseq-interactive: add the flag, store its value, and use the generator."""
+"""``--cuda-graphs`` of fairseq-generate and fairseq-interactive: add the flag, store its value, and replace the generator."""
 
 import os
 from collections.abc import Callable
@@ -23,9 +23,9 @@ def add_flag(parser: Any) -> None:
 
 
 def read_flag(parser: Any, flags: Any) -> None:
-    """Store the value of the flag in the environment, because fairseq's configuration has no place for it.
+    """Store the value of the flag in an environment variable, because fairseq's configuration has no place for it.
 
-    If a later command in this process does not have the flag, the value is removed. A variable that the user has set is kept.
+    If a later command in this process lacks the flag, the variable is removed. A variable that the user has set is kept.
     """
     global _set_by_flag
     if not _translates(parser):
@@ -42,10 +42,10 @@ def read_flag(parser: Any, flags: Any) -> None:
 def inference_step(
     original: Callable[..., Any], task: Any, generator: Any, models: Any, sample: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """Hook of fairseq's ``FairseqTask.inference_step``: search with a ``GraphedGenerator`` if the flag is given.
+    """Hook of ``FairseqTask.inference_step``: search with a ``GraphedGenerator`` if the flag is given.
 
-    Other generators than ``SequenceGenerator`` stay. So does one with another ``generate``, which reads the attention for
-    ``--replace-unk``.
+    Only a plain ``SequenceGenerator`` is replaced. With ``--replace-unk``, its ``generate`` is replaced by a function that reads the
+    attention weights, so it is kept.
     """
     if os.environ.get(GENERATION_GRAPHS):
         if type(generator) is not SequenceGenerator:

@@ -1,40 +1,42 @@
-"""Runs the steps of a batch: chooses a shape, captures its step, and moves the search to another shape when that saves time."""
+"""Run the steps of a beam search: choose a shape, capture its step, and move the search to a smaller or larger shape."""
 
+import logging
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..graph_recorder import GraphRecorder, Run
 from . import buckets
 from .buckets import Sizes
 from .decoder_step import DecoderStep
-from .graphs import Function, GraphRecorder, Recorder
 from .hypotheses import read_hypotheses
 from .search_step import SearchStep, Settings
 from .state import State, new_state
 
-# Steps between two looks at the number of unfinished sentences. Each look waits for the device, and steps after the end are wasted.
+logger = logging.getLogger(__name__)
+
+# The number of unfinished sentences is read after this many steps. Reading waits for the device, but steps after the end are wasted.
 STEPS_PER_LOOK = 4
 MOST_SHAPES = 30
-# A step takes about the same time for fewer sentences below this number of logits. A smaller shape then only costs a capture.
+# With fewer logits than this, a step takes about the same time for any number of sentences, so a smaller shape saves nothing.
 LOGITS_WORTH_A_SHAPE = 2**23
-# Share of the device's memory that states of all shapes may use.
+# The states of all shapes may use this share of the device's memory.
 _MEMORY_SHARE = 0.25
 Hypotheses = list[dict[str, Tensor]]
 
 
 @dataclass
 class _Shape:
-    """A shape: its state, and the step on this state. The step runs once before it is captured."""
+    """A shape with its state, and the step that changes this state. The step runs once before it is captured."""
 
     sizes: Sizes
     state: State
-    step: Function
+    step: Run
     runs: int = 0
-    replay: Function | None = None
+    replay: Run | None = None
 
 
 class Engine:
@@ -43,10 +45,10 @@ class Engine:
     Args:
         decoder: a decoder that ``decoder_checks`` supports.
         settings: settings of the search.
-        recorder: captures steps.
+        recorder: captures steps. None if steps run without graphs, as on a CPU or after a failed capture.
     """
 
-    def __init__(self, decoder: Any, settings: Settings, recorder: Recorder) -> None:
+    def __init__(self, decoder: Any, settings: Settings, recorder: GraphRecorder | None) -> None:
         self.settings, self.recorder = settings, recorder
         self.device = decoder.embed_tokens.weight.device
         self.decoder_step = DecoderStep(decoder)
@@ -62,12 +64,12 @@ class Engine:
         Args:
             memory: the encoder's output, (tokens, sentences, dim).
             padding: (sentences, tokens), bool.
-            first_token: token before the first one.
+            first_token: the decoder's first input token.
             last_step: step at which all hypotheses end, counted from 0.
             len_penalty: exponent of the length in scores; None without normalisation.
 
         Returns:
-            the hypotheses of each sentence in fairseq's format, the best first.
+            The hypotheses of each sentence in fairseq's format, the best first.
         """
         sentences, tokens = padding.shape
         source = buckets.source_length(tokens)
@@ -78,7 +80,7 @@ class Engine:
         places = list(range(sentences))
 
         def collect() -> None:
-            """Store the hypotheses of sentences that are finished."""
+            """Store the hypotheses of finished sentences."""
             read = read_hypotheses(shape.state, done, len(places), self.settings.eos, len_penalty)
             for place, hypotheses in zip(places, read, strict=True):
                 if hypotheses is not None:
@@ -88,7 +90,7 @@ class Engine:
         while True:
             for _ in range(min(STEPS_PER_LOOK, last_step + 1 - done)):
                 if done == shape.sizes.steps:
-                    shape = self._move(shape, places, buckets.more_steps(done))
+                    shape = self._move(shape, places, 2 * done)
                 self._run(shape)
                 done += 1
             left = int(shape.state.unfinished)
@@ -101,8 +103,13 @@ class Engine:
                 shape, places = self._shrink(shape, places, left, fewer)
 
     def _run(self, shape: _Shape) -> None:
-        if shape.replay is None and shape.runs:
-            shape.replay = self.recorder.record(shape.step)
+        if shape.replay is None and shape.runs and self.recorder is not None:
+            try:
+                shape.replay = self.recorder.record(shape.step)
+            except RuntimeError as error:
+                self.recorder = None
+                reason = str(error).partition("\n")[0]
+                logger.warning("--cuda-graphs: a step could not be captured and runs without a graph: %s", reason)
         shape.runs += 1
         (shape.replay or shape.step)()
 
@@ -114,23 +121,25 @@ class Engine:
         return larger
 
     def _fewer_sentences(self, shape: _Shape, left: int, steps: int) -> int | None:
-        """Number of sentences of a smaller shape for the last ``steps`` steps; None if a smaller shape saves no time."""
+        """Return the number of sentences of a smaller shape for the last ``steps`` steps; None if a smaller shape saves no time."""
         logits = shape.sizes.batch * self.settings.beam_size * self.settings.vocab_size
         if logits < LOGITS_WORTH_A_SHAPE or steps <= 2 * STEPS_PER_LOOK:
             return None
         return buckets.fewer_sentences(shape.sizes.batch, left)
 
     def _shrink(self, shape: _Shape, places: list[int], left: int, fewer: int) -> tuple[_Shape, list[int]]:
-        """Continue the ``left`` unfinished sentences in a shape of ``fewer``. Return it, and the numbers of its sentences."""
+        """Continue the ``left`` unfinished sentences in a shape of ``fewer``. Return the shape, and the places of its sentences."""
         smaller = self._shape(Sizes(fewer, shape.sizes.source, shape.sizes.steps), besides=shape)
         order = torch.argsort(shape.state.finished.long(), stable=True)[:fewer]
         smaller.state.put_rows(shape.state, order, left)
         return smaller, [places[row] for row in order[:left].tolist()]
 
     def _shape(self, sizes: Sizes, besides: _Shape | None = None) -> _Shape:
-        """The shape of these sizes. The least recently used shapes are dropped if there are too many, except ``besides``."""
+        """Find or create the shape of these sizes. If there are too many, drop the least recently used shapes, except ``besides``."""
         if sizes not in self.shapes:
-            self.shapes[sizes] = self._new_shape(sizes)
+            caches = self.decoder_step.new_caches(sizes.batch, sizes.source, sizes.steps, self.settings.beam_size)
+            state = new_state(sizes, self.settings.beam_size, caches, self.device)
+            self.shapes[sizes] = _Shape(sizes, state, lambda: self.search_step(state, self.decoder_step(state)))
         self.shapes.move_to_end(sizes)
         kept = {sizes, besides.sizes} if besides else {sizes}
         while len(self.shapes) > len(kept) and self._is_too_much():
@@ -142,15 +151,6 @@ class Engine:
         used = sum(shape.state.bytes() for shape in self.shapes.values())
         return len(self.shapes) > MOST_SHAPES or used > self.most_bytes
 
-    def _new_shape(self, sizes: Sizes) -> _Shape:
-        beam = self.settings.beam_size
-        caches = self.decoder_step.new_caches(sizes.batch, sizes.source, sizes.steps, beam)
-        state = new_state(sizes, beam, caches, self.device)
-        return _Shape(sizes, state, self._step_of(state))
-
-    def _step_of(self, state: State) -> Callable[[], None]:
-        return lambda: self.search_step(state, self.decoder_step(state))
-
 
 def _most_bytes(device: torch.device) -> float:
     if device.type != "cuda":
@@ -158,6 +158,6 @@ def _most_bytes(device: torch.device) -> float:
     return _MEMORY_SHARE * torch.cuda.get_device_properties(device).total_memory
 
 
-def recorder_of(device: torch.device) -> Recorder:
-    """A recorder for a device."""
-    return GraphRecorder() if device.type == "cuda" else Recorder()
+def recorder_of(device: torch.device) -> GraphRecorder | None:
+    """Return a recorder for a GPU, and None for other devices."""
+    return GraphRecorder(device) if device.type == "cuda" else None

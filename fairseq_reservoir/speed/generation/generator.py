@@ -19,18 +19,18 @@ from .engine import Engine, recorder_of
 from .search_step import Settings
 
 logger = logging.getLogger(__name__)
-# Model -> what its engine depends on, and the engine. Generators of the same model use the same graphs.
+# For each model: its engine, and the key with everything on which the engine depends. Generators of a model share its graphs.
 _engines: weakref.WeakKeyDictionary[Any, tuple[Any, Engine]] = weakref.WeakKeyDictionary()
 _streams: dict[torch.device, Any] = {}
-# Model -> reasons that the log contains.
+# For each model: the reasons that have been logged.
 _noted: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 _NO_EFFECT = "has no effect"
-# Threads take turns, because searches of a model write to the same tensors.
+# Threads take turns, because all searches of a model write to the same tensors.
 _turn = threading.Lock()
 
 
 def note(model: Any, reason: str) -> None:
-    """Log why fairseq's own search is used for a model, once for each reason."""
+    """Log why a model uses fairseq's own search, once for each reason."""
     reasons = _noted.setdefault(model, set())
     if reason not in reasons:
         reasons.add(reason)
@@ -41,14 +41,14 @@ def note(model: Any, reason: str) -> None:
 class GraphedGenerator(SequenceGenerator):
     """``SequenceGenerator`` that replays one CUDA graph per step and returns the same hypotheses.
 
-    Tokens, their order, scores and positional scores are those of fairseq, except for rounding: products of padded batches may be
-    summed in another order, in half precision in particular. So hypotheses with almost equal scores may change places. Results are
-    tensors on the CPU. ``attention`` is empty, because only ``--print-alignment`` reads it, which has a generator of its own. The
-    tensors of the batch are on the CPU afterwards too, because fairseq-generate reads each token of the source, which would be a
-    wait each on a device.
+    Scores equal fairseq's except for rounding, because products of padded batches can be summed in a different order. Hypotheses with
+    almost equal scores may therefore change places, especially in half precision. ``attention`` is empty: only ``--print-alignment``
+    reads it, and it uses a different generator.
 
-    Batches and models that the captured step does not support are searched by fairseq's own method. The log has one line for each
-    reason.
+    Results are tensors on the CPU. The tensors of the batch are moved to the CPU too, because fairseq-generate reads the source token
+    by token, and each read would wait for the device.
+
+    If the captured step does not support a batch or a model, fairseq's own method runs. The log has one line for each reason.
     """
 
     def _generate(
@@ -66,12 +66,12 @@ class GraphedGenerator(SequenceGenerator):
                 except torch.OutOfMemoryError:
                     _engines.pop(self.model.single_model, None)
                     reason = "a batch needs too much memory"
-            torch.cuda.empty_cache()  # here no traceback keeps the tensors any more
+            torch.cuda.empty_cache()  # only here, because the traceback inside the except block keeps tensors alive
         note(self.model.single_model, reason)
         return super()._generate(sample, prefix_tokens, constraints, bos_token)
 
     def _unsupported(self, sample: Any, prefix_tokens: Any, constraints: Any) -> str | None:
-        """Reason to search a batch by fairseq's own method, or None."""
+        """Return why a batch is searched by fairseq's own method; None if it is not."""
         if self.model.single_model.training:
             return "the model is in training mode"
         if "src_tokens" not in sample["net_input"]:
@@ -93,11 +93,11 @@ class GraphedGenerator(SequenceGenerator):
         )
 
     def _last_step(self, sample: dict[str, Any]) -> int:
-        """Step at which every hypothesis of a batch ends, as in fairseq."""
+        """Return the step at which every hypothesis of a batch ends, as in fairseq."""
         longest = sample["net_input"]["src_tokens"].size(1)
         return int(min(int(self.max_len_a * longest + self.max_len_b), self.max_len - 1))
 
-    # Tensors of inference mode could not be changed outside it, by a later search.
+    # A later search could not change tensors that were created in inference mode.
     @torch.inference_mode(False)
     @torch.no_grad()
     def _generate_graphed(self, sample: dict[str, Any], first_token: int) -> list[list[dict[str, Tensor]]]:
@@ -123,7 +123,7 @@ class GraphedGenerator(SequenceGenerator):
         return found
 
     def _engine(self, model: Any, device: torch.device) -> Engine:
-        """The engine of a model. A new one is made if the search has other settings or a tensor of the model has moved."""
+        """Return the engine of a model. Changed settings or moved tensors of the model need a new engine."""
         suppressed = self.token_indices_to_suppress
         settings = Settings(
             beam_size=self.beam_size,
@@ -136,7 +136,7 @@ class GraphedGenerator(SequenceGenerator):
             temperature=self.temperature,
             suppressed=() if suppressed is None else tuple(suppressed.tolist()),
         )
-        # Of the whole model, because adapters of the decoder can use tensors that are registered elsewhere.
+        # The tensors of the whole model, because adapters of the decoder can use tensors that are registered elsewhere.
         tensors = (*model.parameters(), *model.buffers())
         key = settings, tuple((tensor.data_ptr(), tensor.dtype) for tensor in tensors)
         known, engine = _engines.get(model, (None, None))
@@ -148,7 +148,7 @@ class GraphedGenerator(SequenceGenerator):
 
 @contextmanager
 def _side_stream(device: torch.device) -> Iterator[None]:
-    """Context that runs everything on one side stream of a CUDA device, which captures need. The current stream then waits for it."""
+    """Run the block on a side stream of a CUDA device, as a capture requires. Afterwards the current stream waits for it."""
     if device.type != "cuda":
         yield
         return

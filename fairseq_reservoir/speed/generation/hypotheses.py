@@ -1,4 +1,4 @@
-"""Restore finished hypotheses from the history of a beam search, on the CPU."""
+"""Restore finished hypotheses from the history of a beam search. This runs on the CPU."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ def read_hypotheses(
 ) -> list[list[dict[str, Tensor]] | None]:
     """Read the hypotheses of each finished sentence in fairseq's format, the best first; None for an unfinished sentence.
 
-    The score of n tokens with the log probabilities p_i is (p_1 + ... + p_n) / n^len_penalty, or the sum alone. Hypotheses with the
-    same score keep the order of their ends.
+    The score of n tokens with log probabilities p_i is (p_1 + ... + p_n) / n^len_penalty, or only the sum without normalisation.
+    Hypotheses with equal scores are sorted by the steps at which they ended.
 
     Args:
         state: the state after ``done`` steps. Reading it waits for the device.
         done: number of steps.
         sentences: number of rows that are not padding.
-        eos: the end of sentence.
+        eos: index of the end-of-sentence token.
         len_penalty: exponent of the length; None without normalisation.
     """
     finished, count, end_step, end_beam, end_score = (
@@ -33,30 +33,32 @@ def read_hypotheses(
     tokens, totals = trace(history, end_step, end_beam, end_score, eos)
     positional = np.diff(totals, axis=2, prepend=np.float32(0))
     lengths = end_step + 1
-    # A float, because NumPy has no negative whole powers of whole numbers.
+    # A float, because NumPy cannot raise integers to negative integer powers.
     score = end_score if len_penalty is None else end_score / (lengths ** float(len_penalty)).astype(np.float32)
-    is_there = np.arange(end_step.shape[1]) < count[:, None]
-    order = np.argsort(np.where(is_there, -score, np.inf), axis=1, kind="stable")
-    return _as_fairseq(
-        torch.from_numpy(tokens),
-        torch.from_numpy(positional),
-        torch.from_numpy(score),
-        lengths=lengths.tolist(),
-        order=order.tolist(),
-        count=count.tolist(),
-        finished=finished.tolist(),
-    )
+    exists = np.arange(end_step.shape[1]) < count[:, None]
+    order = np.argsort(np.where(exists, -score, np.inf), axis=1, kind="stable").tolist()
+    tensors = [torch.from_numpy(array) for array in (tokens, positional, score)]
+    lengths, count = lengths.tolist(), count.tolist()
+    return [
+        [
+            _as_fairseq(*(tensor[row, place] for tensor in tensors), lengths[row][place])
+            for place in order[row][: count[row]]
+        ]
+        if is_finished
+        else None
+        for row, is_finished in enumerate(finished.tolist())
+    ]
 
 
 def trace(history: list[Any], end_step: Any, end_beam: Any, end_score: Any, eos: int) -> tuple[Any, Any]:
-    """Tokens and sums of log probabilities (sentences, hypotheses, steps) of hypotheses, followed back from their last beams.
+    """Follow hypotheses back from their last beams. Return tokens and sums of log probabilities, (sentences, hypotheses, steps).
 
     Args:
         history: ``parent``, ``chosen`` and ``total`` of a ``State``.
-        end_step: step of the end of sentence, (sentences, hypotheses). Values of hypotheses that do not exist are arbitrary.
-        end_beam: beam before this step.
-        end_score: sum of log probabilities with the end of sentence.
-        eos: the end of sentence, which also fills the places after the end.
+        end_step: step of the end-of-sentence token, (sentences, hypotheses). Entries without a hypothesis are arbitrary.
+        end_beam: beam of the hypothesis before this step.
+        end_score: sum of the log probabilities of all tokens, including end of sentence.
+        eos: index of the end-of-sentence token. All places after the end are filled with it, too.
     """
     parent, chosen, total = history
     sentences, ends = end_step.shape
@@ -75,27 +77,11 @@ def trace(history: list[Any], end_step: Any, end_beam: Any, end_score: Any, eos:
     return tokens, totals
 
 
-def _as_fairseq(
-    tokens: Tensor,
-    positional: Tensor,
-    score: Tensor,
-    lengths: list[list[int]],
-    order: list[list[int]],
-    count: list[int],
-    finished: list[bool],
-) -> list[list[dict[str, Tensor]] | None]:
-    return [
-        [
-            {
-                "tokens": tokens[row, place, : lengths[row][place]],
-                "score": score[row, place],
-                "attention": torch.empty(0),
-                "alignment": torch.empty(0),
-                "positional_scores": positional[row, place, : lengths[row][place]],
-            }
-            for place in order[row][: count[row]]
-        ]
-        if finished[row]
-        else None
-        for row in range(len(finished))
-    ]
+def _as_fairseq(tokens: Tensor, positional: Tensor, score: Tensor, length: int) -> dict[str, Tensor]:
+    return {
+        "tokens": tokens[:length],
+        "score": score,
+        "attention": torch.empty(0),
+        "alignment": torch.empty(0),
+        "positional_scores": positional[:length],
+    }

@@ -12,7 +12,7 @@ from .state import State
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a beam search that its captured step depends on. The names are those of fairseq's ``SequenceGenerator``."""
+    """Settings on which the captured step of a beam search depends, by their names in fairseq's ``SequenceGenerator``."""
 
     beam_size: int
     vocab_size: int
@@ -28,20 +28,19 @@ class Settings:
 class SearchStep:
     """One step of fairseq's beam search.
 
-    Each beam i of a sentence has a score s_i. Candidates are the 2 beam largest s_i + log p(w | i) over all beams and tokens w, in
-    descending order. Those of the first ``beam`` candidates that are the end of sentence become finished hypotheses. The first ``beam``
-    candidates that are another token become the new beams. These always exist, because each beam contributes at most one end of
-    sentence. A sentence is finished when it has ``beam`` finished hypotheses, or at the last step, at which only the end of sentence
-    is allowed.
+    Each beam i of a sentence has a score s_i. The candidates are the 2 beam_size largest s_i + log p(w | i) over all beams i and tokens
+    w, in descending order. If one of the first beam_size candidates is the end of sentence, it becomes a finished hypothesis. The first
+    beam_size candidates that are not the end of sentence become the new beams. So many always exist, because each beam contributes at
+    most one end of sentence. A sentence is finished when it has beam_size finished hypotheses, or at the last step, which allows only
+    the end of sentence.
 
-    fairseq removes finished sentences from the batch and copies the tokens of all hypotheses at every step. Here the rows of finished
-    sentences are computed on and ignored, and only the beam of origin of each token is stored, from which ``hypotheses`` restores
-    the tokens.
+    At every step, fairseq removes finished sentences from the batch and copies the tokens of all hypotheses. Here the rows of finished
+    sentences stay and are ignored. Only the beam from which each token came is stored, and ``hypotheses`` restores the tokens from it.
     """
 
     def __init__(self, settings: Settings, device: Any) -> None:
         self.settings = settings
-        # Additive masks of log probabilities: before --min-len, then, and at the last step.
+        # Three masks to add to log probabilities: before --min-len, from then on, and at the last step.
         masks = torch.zeros(3, settings.vocab_size)
         masks[:, settings.unk] = -settings.unk_penalty
         masks[:, settings.pad] = -torch.inf
@@ -64,7 +63,7 @@ class SearchStep:
         ends = tokens.eq(self.settings.eos) & scores.ne(-torch.inf)
         self._finish(state, scores[:, :beam], origins[:, :beam], ends[:, :beam])
 
-        # The smallest keys belong to the first candidates that do not end.
+        # The smallest keys belong to the first candidates that are not the end of sentence.
         keys = ends * (2 * beam) + self.order
         best = keys.topk(beam, dim=1, largest=False).indices
         parent, chosen, total = (tensor.gather(1, best) for tensor in (origins, tokens, scores))
@@ -76,7 +75,7 @@ class SearchStep:
         state.step.add_(1)
 
     def _candidates(self, state: State, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores, beams of origin and tokens of the candidates in descending order of scores, (batch, 2 beam)."""
+        """Return the scores, previous beams and tokens of the candidates, (batch, 2 beam_size), sorted by descending scores."""
         batch, beam = state.score.shape
         if self.settings.temperature != 1:
             logits = logits / self.settings.temperature
@@ -90,7 +89,7 @@ class SearchStep:
         return scores, origins, places - origins * self.settings.vocab_size
 
     def _finish(self, state: State, scores: Tensor, origins: Tensor, ends: Tensor) -> None:
-        """Store the candidates that end; all arguments are (batch, beam). A sentence keeps its first ``beam`` finished hypotheses."""
+        """Store the candidates that end, (batch, beam). A sentence keeps its first beam_size finished hypotheses."""
         beam = self.settings.beam_size
         ends = ends & ~state.finished.unsqueeze(1)
         place = ends.cumsum(1) - 1 + state.count.unsqueeze(1)

@@ -1,4 +1,4 @@
-"""Tensors of one captured step: caches of the decoder, beams, and finished hypotheses. All have fixed shapes."""
+"""Tensors of one captured step, all of fixed shapes: caches of the decoder, beams, and finished hypotheses."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -11,12 +11,12 @@ from .buckets import Sizes
 
 @dataclass
 class LayerCache:
-    """Keys and values of one layer. A layer without an attention has None there.
+    """Cached keys and values of one layer. They are None if the layer lacks the attention that reads them.
 
     Attributes:
-        keys, values: of generated tokens, (batch, heads, steps, beam, head_dim). Entry [b, h, t, i] is written at step t by the
-            hypothesis that was in beam i then. It is never moved.
-        source_keys, source_values: of the source, (batch, heads, source, head_dim).
+        keys, values: keys and values of generated tokens, (batch, heads, steps, beam, head_dim). At step t, the hypothesis in beam
+            i writes entry [b, h, t, i]. Entries are never moved.
+        source_keys, source_values: keys and values of the source, (batch, heads, source, head_dim).
     """
 
     keys: Tensor | None = None
@@ -34,14 +34,18 @@ class State:
         last_step: step at which every hypothesis must end, (1,).
         token: last token of each beam, (batch, beam).
         score: sum of the log probabilities of each beam, (batch, beam).
-        ancestors: beam in which the hypothesis of beam i was at step t, (batch, beam, steps); -1 for future steps.
-        finished: whether a sentence needs no more steps, (batch,), bool.
-        unfinished: number of sentences that need more steps, (1,).
-        parent, chosen, total: history. Beam of the previous step, token and score of each beam after each step, (steps, batch, beam).
-        count: number of finished hypotheses, (batch,).
-        end_step, end_beam, end_score: step, beam before this step, and score of each finished hypothesis in the order of their ends,
-            (batch, beam + 1). The last column receives writes that do not count.
-        source_padding: padding of the source, (batch, source), bool.
+        ancestors: (batch, beam, steps). Entry [b, i, t] is the beam that held, at step t, the hypothesis that is now in beam i. It is
+            -1 for future steps.
+        finished: whether each sentence is finished, (batch,), bool.
+        unfinished: number of sentences that are not finished, (1,).
+        parent: for each step, the previous beam of the hypothesis that is then in each beam, (steps, batch, beam).
+        chosen: for each step, the token that each beam has appended, (steps, batch, beam).
+        total: for each step, the score of each beam after it, (steps, batch, beam).
+        count: number of finished hypotheses of each sentence, (batch,).
+        end_step: step at which each finished hypothesis ended, (batch, beam + 1). Hypotheses are in the order of their ends.
+        end_beam: beam of each finished hypothesis before it ended, (batch, beam + 1).
+        end_score: score of each finished hypothesis, (batch, beam + 1). The last column of these three tensors is never read.
+        source_padding: mask of the source's padding, (batch, source), bool.
         layers: caches of the layers.
     """
 
@@ -63,14 +67,14 @@ class State:
     layers: list[LayerCache]
 
     def begin(self, sentences: int, token: int, last_step: int) -> None:
-        """Start a batch of ``sentences`` whose hypotheses begin with ``token``. The other rows are padding, which counts as finished.
+        """Start a batch of ``sentences``, whose hypotheses begin with ``token``. All other rows are padding and count as finished.
 
-        Values are zeroed, because 0 times a NaN of an earlier batch would be NaN.
+        Keys and values are set to 0, because a NaN of an earlier batch would stay NaN even at a weight of 0.
         """
         self.step.zero_()
         self.last_step.fill_(last_step)
         self.token.fill_(token)
-        # At the first step all beams are equal. fairseq uses only the first.
+        # At the first step all beams are equal, so only the first is used, as in fairseq.
         self.score.fill_(-torch.inf)
         self.score[:, 0] = 0
         self.ancestors.fill_(-1)
@@ -88,12 +92,12 @@ class State:
 
         Args:
             padding: (sentences, tokens), bool.
-            memory: projected keys and values of each layer, (sentences, heads, tokens, head_dim); None for layers without a source.
+            memory: keys and values of each layer, (sentences, heads, tokens, head_dim); None for a layer without attention to the source.
         """
         sentences, tokens = padding.shape
         self.source_padding.fill_(True)
         self.source_padding[:sentences, :tokens] = padding
-        # A row without a key would have a softmax of NaN.
+        # If all keys of a row were padding, its softmax would be NaN.
         self.source_padding[sentences:, 0] = False
         for layer, projected in zip(self.layers, memory, strict=True):
             if projected is not None:
@@ -103,12 +107,12 @@ class State:
                     cache[:sentences, :, :tokens] = tensor
 
     def put_rows(self, other: "State", rows: Tensor, sentences: int) -> None:
-        """Continue the search of some rows of another state of the same source length.
+        """Continue the search of the given rows of ``other``.
 
         Args:
-            other: a state with at most as many steps.
+            other: a state of the same source length, with at most as many steps as this one.
             rows: indices of rows of ``other``, (batch,), int64.
-            sentences: number of rows that count. The others are padding.
+            sentences: number of rows that are not padding. They come first.
         """
         steps = other.ancestors.size(2)
         self.step.copy_(other.step)
@@ -131,14 +135,14 @@ class State:
                     cache.copy_(getattr(theirs, name).index_select(0, rows))
 
     def bytes(self) -> int:
-        """Memory of all tensors."""
+        """Return the memory of all tensors, in bytes."""
         own = [getattr(self, field.name) for field in fields(self) if field.name != "layers"]
         caches = [tensor for layer in self.layers for tensor in vars(layer).values() if tensor is not None]
         return sum(tensor.numel() * tensor.element_size() for tensor in (*own, *caches))
 
 
 def new_state(sizes: Sizes, beam: int, caches: list[LayerCache], device: Any) -> State:
-    """Allocate a state with the caches of a decoder, which ``DecoderStep.new_caches`` makes."""
+    """Allocate a state with the caches that ``DecoderStep.new_caches`` returns."""
     whole = {"dtype": torch.int64, "device": device}
     batch, steps = sizes.batch, sizes.steps
     return State(

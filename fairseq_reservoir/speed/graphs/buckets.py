@@ -1,14 +1,14 @@
 """Buckets: the few shapes to which training batches are padded, so that few CUDA graphs cover a data set.
 
-A shape is a row of integers: the number of sentences, and then one padded length per side. Translation has two lengths (source,
-target), a language model has one. A batch fits into a bucket if no column of its shape is greater. It then costs the tokens of the
-bucket: sentences * (source length + target length).
+A shape is a row of integers: the number of sentences, and one padded length per side. Translation has two lengths (source, target),
+a language model has one. A batch fits into a bucket if no number of its shape is greater than the bucket's. After padding, it has
+sentences * (source length + target length) tokens, with the numbers of the bucket.
 
-Real shapes spread over sentences and both lengths, so fixed multiples waste much. Multiples of 8 for both lengths and of 16 for the
-sentences take 1.21 times the tokens on Multi30k. ``choose`` needs 1.06 with as many shapes. It takes three steps:
+Fixed multiples waste much, because the shapes of batches differ in sentences and in both lengths. On Multi30k, multiples of 8 for both
+lengths and of 16 for the sentences need 1.21 times as many tokens. ``choose`` needs 1.06 times with as many shapes. It has three steps:
 
-1. Equal shapes are counted. If more than ``CELLS`` are distinct, nearby ones are combined on a logarithmic grid.
-2. The two groups with the least additional tokens are merged, until ``limit`` groups are left.
+1. Equal shapes are counted. If more than ``CELLS`` are distinct, nearby shapes are combined on a logarithmic grid.
+2. The two groups that add the fewest tokens are merged, until ``limit`` groups are left.
 3. Each shape moves to the cheapest bucket that holds it, and each bucket shrinks to its shapes, until no tokens are saved.
 """
 
@@ -25,8 +25,8 @@ from fairseq.data import (
     SortDataset,
 )
 
-# Tokens after / before padding, by number of buckets, with lengths in multiples of 2. Multi30k is real. IWSLT14 and WMT14 are the sizes
-# of real sentences, resampled to the size of the corpus. In the last row the two lengths of a pair are less correlated.
+# Tokens after / before padding, by number of buckets, with lengths in multiples of 2. Multi30k is the real corpus. For IWSLT14 and
+# WMT14, lengths of real sentences are resampled to the size of the corpus. In the last row, the lengths of a pair are less correlated.
 #
 #                                  16    24    32    36    40    48
 #   Multi30k, 4,096 tokens       1.142 1.101 1.079 1.070 1.064 1.055
@@ -37,93 +37,70 @@ from fairseq.data import (
 #   WMT14, 8,192 tokens          1.308 1.197 1.156 1.139 1.128 1.116
 #   WMT14, loosely paired        1.351 1.236 1.189 1.174 1.163 1.148
 #
-# 40 stays well within 1.15 on the first six. A graph is captured once, about 0.1 s, but padding costs time in every update.
+# 40 stays well below 1.15 in the first six rows. A graph is captured once, in about 0.1 s, but padding costs time in every update.
 LIMIT = 40
-# With 40 buckets, multiples of 1 take 1.00 to 1.13 times the tokens, of 2 1.02 to 1.13, of 4 1.08 to 1.16 and of 8 1.17 to 1.21, because
-# most sentences are short. Multiples of 8 matter to tensor cores only in attention's products. All other products have sentences * length
-# rows, and fairseq's number of sentences is a multiple of 8.
+# With 40 buckets, padding needs 1.00 to 1.13 times the tokens for multiples of 1, 1.02 to 1.13 for 2, 1.08 to 1.16 for 4, and 1.17 to
+# 1.21 for 8, because most sentences are short. Tensor cores need multiples of 8 only in attention's products. All other products have
+# sentences * length rows, and fairseq's number of sentences is a multiple of 8.
 MULTIPLE = 2
-# Merging takes time in proportion to the square of this number: about 0.4 s for 1,200.
+# The time to merge grows with the square of this number: about 0.4 s for 1,200.
 CELLS = 1200
 
 
-def tokens(shapes: np.ndarray, weights: Sequence[float] | None = None) -> np.ndarray:
-    """Tokens per shape: sentences * sum of lengths.
-
-    Args:
-        shapes: (..., d). The last dimension holds the number of sentences, then d - 1 sentence lengths.
-        weights: cost of one token per side, d - 1 numbers. The default is 1 for each.
-    """
-    sides = np.ones(shapes.shape[-1] - 1, dtype=np.int64) if weights is None else np.asarray(weights)
-    return shapes[..., 0] * (shapes[..., 1:] @ sides)
+def tokens(shapes: np.ndarray) -> np.ndarray:
+    """Compute the tokens per shape, sentences * sum of lengths; shapes: (..., d) with the number of sentences first."""
+    return shapes[..., 0] * shapes[..., 1:].sum(-1)
 
 
-def choose(
-    shapes: np.ndarray,
-    limit: int = LIMIT,
-    multiple: int = MULTIPLE,
-    weights: Sequence[float] | None = None,
-    longest: int | None = None,
-) -> np.ndarray:
-    """Choose at most ``limit`` buckets that hold all batches with few padding tokens. The result depends on the arguments alone.
+def choose(shapes: np.ndarray, limit: int = LIMIT, multiple: int = MULTIPLE) -> np.ndarray:
+    """Choose at most ``limit`` buckets that hold all batches with few padding tokens. The result depends only on the arguments.
 
     Args:
         shapes: (batches, d) integers, the shape of each batch of an epoch, with repetitions.
         limit: number of buckets, at least 1.
-        multiple: lengths of buckets are multiples of this number.
-        weights: cost of one token per side, see ``tokens``.
-        longest: no length is rounded up beyond this number.
+        multiple: the lengths of buckets are multiples of this number.
 
     Returns:
-        (k, d) integers with k <= limit, cheapest first. Each row of ``shapes`` fits into at least one of them.
+        (k, d) integers with k <= limit, the cheapest bucket first. Each row of ``shapes`` fits into at least one bucket.
 
     Raises:
         ValueError: ``limit`` is less than 1.
     """
     if limit < 1:
         raise ValueError(f"limit {limit}: must be at least 1")
-    shapes, counts = _distinct(_round_up(np.asarray(shapes, dtype=np.int64), multiple, longest))
+    shapes = np.array(shapes, dtype=np.int64)
+    shapes[:, 1:] = -(-shapes[:, 1:] // multiple) * multiple
+    shapes, counts = _distinct(shapes)
     if len(shapes) > limit:
         cells, sizes = _combine(shapes, counts, max(CELLS, limit))
-        buckets = _merge(cells, sizes, limit, weights)
-        shapes = _shrink(buckets, shapes, counts, weights)
-    return shapes[np.argsort(tokens(shapes, weights), kind="stable")]
+        shapes = _shrink(_merge(cells, sizes, limit), shapes, counts)
+    return shapes[np.argsort(tokens(shapes), kind="stable")]
 
 
-def smallest(buckets: np.ndarray, shape: Sequence[int], weights: Sequence[float] | None = None) -> int | None:
-    """Index of the cheapest bucket that holds ``shape``; None if no bucket does. Takes about 15 microseconds for 40 buckets."""
+def smallest(buckets: np.ndarray, shape: Sequence[int]) -> int | None:
+    """Find the cheapest bucket that holds ``shape``, and return its index; None if no bucket holds it."""
     fitting = np.flatnonzero((buckets >= np.asarray(shape)).all(axis=1))
-    return int(fitting[tokens(buckets[fitting], weights).argmin()]) if len(fitting) else None
+    return int(fitting[tokens(buckets[fitting]).argmin()]) if len(fitting) else None
 
 
-def padding(shapes: np.ndarray, buckets: np.ndarray, weights: Sequence[float] | None = None) -> float:
-    """Tokens of all batches after padding / before, at least 1. Batches that fit no bucket stay as they are.
+def padding(shapes: np.ndarray, buckets: np.ndarray) -> float:
+    """Compute the tokens of all batches after padding / before, at least 1. Batches that fit no bucket are not padded.
 
     Args:
         shapes: (batches, d) integers.
         buckets: (k, d) integers.
-        weights: cost of one token per side, see ``tokens``.
     """
     shapes, counts = _distinct(np.asarray(shapes, dtype=np.int64))
-    before = tokens(shapes, weights)
-    after = _costs(buckets, shapes, weights).min(axis=0, initial=np.inf)
+    before = tokens(shapes)
+    after = _costs(buckets, shapes).min(axis=0, initial=np.inf)
     after = np.where(np.isinf(after), before, after)
     return float((counts @ after) / (counts @ before)) if len(shapes) else 1.0
 
 
-def _round_up(shapes: np.ndarray, multiple: int, longest: int | None) -> np.ndarray:
-    """``shapes`` with lengths rounded up to a multiple, but not beyond ``longest``."""
-    lengths = shapes[:, 1:]
-    rounded = -(-lengths // multiple) * multiple
-    if longest is not None:
-        rounded = np.minimum(rounded, np.maximum(lengths, longest))
-    return np.column_stack([shapes[:, :1], rounded])
-
-
 def _groups(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Number equal rows alike. Returns the first index of each group, and the group of each row.
+    """Group equal rows. Return the index of the first row of each group, and the group of each row.
 
-    ``np.unique`` with ``axis=0`` is ten times slower, because it compares bytes. Here two columns become one number at a time.
+    ``np.unique`` with ``axis=0`` is ten times slower, because it compares bytes. Here each column in turn is added to one number.
     """
     keys = np.zeros(len(rows), dtype=np.int64)
     for column in rows.T:
@@ -133,16 +110,16 @@ def _groups(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _distinct(shapes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct rows in ascending order, and how often each occurs."""
+    """Return the distinct rows in ascending order, and the number of occurrences of each."""
     first, group = _groups(shapes)
     return shapes[first], np.bincount(group, minlength=len(first))
 
 
 def _combine(shapes: np.ndarray, counts: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Combine shapes in the same cell of a logarithmic grid, which is made coarser until at most ``most`` cells are occupied.
+    """Combine shapes in the same cell of a logarithmic grid. The grid becomes coarser until at most ``most`` cells are occupied.
 
     Returns:
-        The elementwise maximum of each cell, and its number of batches.
+        The elementwise maximum of the shapes in each cell, and the number of their batches.
     """
     logarithms, step = np.log(np.maximum(shapes, 1)), 0.02
     first, cell = _groups(shapes)
@@ -154,20 +131,20 @@ def _combine(shapes: np.ndarray, counts: np.ndarray, most: int) -> tuple[np.ndar
     return cells, np.bincount(cell, weights=counts)
 
 
-def _merge(shapes: np.ndarray, counts: np.ndarray, limit: int, weights: Sequence[float] | None) -> np.ndarray:
-    """Merge the pair of groups that adds the fewest tokens, until ``limit`` groups are left. Returns their elementwise maxima.
+def _merge(shapes: np.ndarray, counts: np.ndarray, limit: int) -> np.ndarray:
+    """Merge the pair of groups that adds the fewest tokens, until ``limit`` groups are left. Return their elementwise maxima.
 
-    Each group remembers its best partner, so a merge looks only at the groups that lose theirs.
+    The best partner of each group is stored. After a merge, only groups that have lost their best partner search again.
     """
     shapes, counts = shapes.copy(), counts.astype(np.float64)
     count = len(shapes)
-    own = counts * tokens(shapes, weights)
+    own = counts * tokens(shapes)
     alive = np.ones(count, dtype=bool)
     added, partner = np.full(count, np.inf), np.zeros(count, dtype=np.int64)
 
     def added_by(group: int) -> np.ndarray:
         both = np.maximum(shapes, shapes[group])
-        result = (counts + counts[group]) * tokens(both, weights) - own - own[group]
+        result = (counts + counts[group]) * tokens(both) - own - own[group]
         result[~alive] = result[group] = np.inf
         return result
 
@@ -184,7 +161,7 @@ def _merge(shapes: np.ndarray, counts: np.ndarray, limit: int, weights: Sequence
         dropped = int(partner[kept])
         shapes[kept] = np.maximum(shapes[kept], shapes[dropped])
         counts[kept] += counts[dropped]
-        own[kept] = counts[kept] * tokens(shapes[kept], weights)
+        own[kept] = counts[kept] * tokens(shapes[kept])
         alive[dropped], added[dropped] = False, np.inf
         for group in np.flatnonzero(alive & ((partner == kept) | (partner == dropped))).tolist():
             find_partner(group)
@@ -194,20 +171,20 @@ def _merge(shapes: np.ndarray, counts: np.ndarray, limit: int, weights: Sequence
     return shapes[alive]
 
 
-def _costs(buckets: np.ndarray, shapes: np.ndarray, weights: Sequence[float] | None) -> np.ndarray:
-    """Tokens of each shape in each bucket, (buckets, shapes); infinite where the shape does not fit."""
+def _costs(buckets: np.ndarray, shapes: np.ndarray) -> np.ndarray:
+    """Return the tokens of each shape in each bucket, (buckets, shapes); infinite if the shape does not fit."""
     fits = (buckets[:, None] >= shapes).all(axis=2)
-    return np.where(fits, tokens(buckets, weights)[:, None].astype(np.float64), np.inf)
+    return np.where(fits, tokens(buckets)[:, None].astype(np.float64), np.inf)
 
 
-def _shrink(buckets: np.ndarray, shapes: np.ndarray, counts: np.ndarray, weights: Sequence[float] | None) -> np.ndarray:
-    """Move shapes to their cheapest buckets and shrink buckets to their shapes, until no tokens are saved.
+def _shrink(buckets: np.ndarray, shapes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Move shapes to their cheapest buckets and shrink buckets to their shapes, until a round saves no tokens.
 
-    The total falls in each round but the last. Buckets without shapes are dropped.
+    Buckets without shapes are dropped.
     """
     total = np.inf
     while True:
-        costs = _costs(buckets, shapes, weights)
+        costs = _costs(buckets, shapes)
         bucket = costs.argmin(axis=0)
         now = counts @ costs[bucket, np.arange(len(shapes))]
         smaller = np.zeros_like(buckets)
@@ -219,33 +196,28 @@ def _shrink(buckets: np.ndarray, shapes: np.ndarray, counts: np.ndarray, weights
 
 
 class Side(NamedTuple):
-    """Lengths of one side of a data set, as its collater pads them."""
+    """Lengths of one side (source or target) of a data set, as its collater pads them."""
 
     sizes: Any  # length of each sample
-    extra: int = 0  # tokens that the data set may add to a sample
+    extra: int = 0  # number of tokens that the data set may add to a sample
     least: int = 0  # smallest padded length
     multiple: int = 1  # padded lengths are multiples of this number
 
     def padded(self, order: np.ndarray, starts: np.ndarray) -> np.ndarray:
-        """Padded length of each batch. ``order`` has the samples of all batches, ``starts`` the first position of each batch."""
+        """Return the padded length of each batch. Batch i has the samples ``order[starts[i]:starts[i + 1]]``."""
         lengths = np.maximum.reduceat(np.asarray(self.sizes)[order], starts).astype(np.int64) + self.extra
         return -(-np.maximum(lengths, self.least) // self.multiple) * self.multiple
 
 
-def shapes_of(
-    dataset: Any, batches: Iterable[Sequence[int]] | Callable[[Any, int], Iterable[Sequence[int]]], epoch: int = 1
-) -> np.ndarray | None:
-    """Shapes of the batches of a data set, from its sizes. No sample is read.
+def shapes_of(dataset: Any, batches: Iterable[Sequence[int]]) -> np.ndarray | None:
+    """Compute the shapes of a data set's batches from the lengths of its samples. No sample is read.
 
-    Supported are the data sets of fairseq's tasks translation, language_modeling, masked_lm and others with the same classes. The
-    lengths are those of the collated batches. Some flags change lengths by a token that depends on the text. Then the result is an
-    upper bound, 1 too long at most: ``--truncate-source``, and language models with ``--self-target`` or ``--past-target``.
+    The result has the lengths of collated batches. With ``--truncate-source``, and in language models with ``--self-target`` or
+    ``--past-target``, a length can be 1 too long, because it depends on the text.
 
     Args:
-        dataset: a data set of fairseq.
-        batches: sample numbers of each batch, such as ``EpochBatchIterator.frozen_batches``, or fairseq's function of data set and
-            epoch that returns them. Empty batches are left out.
-        epoch: epoch for such a function.
+        dataset: a data set of the tasks translation, language_modeling or masked_lm, or of a task with the same classes.
+        batches: sample numbers of each batch (``EpochBatchIterator.frozen_batches``). Empty batches are left out.
 
     Returns:
         (batches, 3) integers (sentences, source length, target length), (batches, 2) for data with one side, or None if the class
@@ -255,8 +227,7 @@ def shapes_of(
     if layout is None:
         return None
     sentences, sides = layout
-    found = batches(dataset, epoch) if callable(batches) else batches
-    arrays = [np.asarray(batch, dtype=np.int64) for batch in found if len(batch)]
+    arrays = [np.asarray(batch, dtype=np.int64) for batch in batches if len(batch)]
     if not arrays:
         return np.zeros((0, 1 + len(sides)), dtype=np.int64)
     counts = np.array([len(batch) for batch in arrays])
@@ -265,7 +236,7 @@ def shapes_of(
 
 
 def _layout(dataset: Any) -> tuple[int, list[Side]] | None:
-    """The smallest number of sentences of a batch, and the sides of a data set; None for unknown classes."""
+    """Return the minimum number of sentences per batch, and the sides of a data set; None for unknown classes."""
     while isinstance(dataset, (SortDataset, LRUCacheDataset)):
         dataset = dataset.dataset
     for known, layout in _LAYOUTS.items():
@@ -276,7 +247,7 @@ def _layout(dataset: Any) -> tuple[int, list[Side]] | None:
 
 
 def _of_pairs(dataset: LanguagePairDataset) -> tuple[int, list[Side]]:
-    """Layout of translation. Batches without targets have one side."""
+    """Return the layout of translation. Without targets, there is one side."""
     multiple, bos = dataset.pad_to_multiple, int(dataset.append_bos)
     sides = [Side(dataset.src_sizes, bos, multiple=multiple)]
     if dataset.tgt_sizes is not None:
@@ -285,14 +256,14 @@ def _of_pairs(dataset: LanguagePairDataset) -> tuple[int, list[Side]]:
 
 
 def _of_text(dataset: MonolingualDataset) -> tuple[int, list[Side]]:
-    """Layout of language modeling. An end of sentence is added to blocks that do not end with one, if past or self is a target."""
+    """Return the layout of language modeling. With the targets past or self, every block gets an end of sentence if it lacks one."""
     eos = dataset.add_eos_for_other_targets and {"self", "past"} & set(dataset.targets or ())
     extra = int(dataset.add_bos_token) + int(bool(eos))
     return dataset.pad_to_bsz or 0, [Side(dataset.sizes, extra, least=dataset.fixed_pad_length or 0)]
 
 
 def _of_dictionary(dataset: NestedDictionaryDataset) -> tuple[int, list[Side]] | None:
-    """Layout of masked_lm and sentence_prediction; None unless all padded entries have the sizes of the input."""
+    """Return the layout of masked_lm and sentence_prediction; None if padded entries differ in length from the input."""
     padded = {name: entry for name, entry in dataset.defn.items() if isinstance(entry, PadDataset)}
     source = padded.get("net_input.src_tokens")
     if source is None or any(type(entry).collater is not PadDataset.collater for entry in padded.values()):

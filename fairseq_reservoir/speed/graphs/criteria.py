@@ -1,4 +1,4 @@
-"""Losses that can be recorded: which criteria, what they count, and a masked language model's loss without a choice on the device."""
+"""Losses that can be recorded in a CUDA graph: the supported criteria, and a masked language model's loss."""
 
 from typing import Any
 
@@ -16,42 +16,42 @@ _MASKED = MaskedLmLoss.forward, FastMaskedLm.forward
 
 
 def unsupported_reason(criterion: FairseqCriterion) -> str | None:
-    """The reason why the loss of a criterion cannot be recorded; None if it can."""
+    """Return why the loss of a criterion cannot be recorded; None if it can."""
     if type(criterion).forward not in _MASKED and not reads_only_logits(type(criterion)):
         return f"{type(criterion).__name__} is not one of fairseq's cross entropies"
     return "--report-accuracy reads values of the device" if getattr(criterion, "report_accuracy", False) else None
 
 
 def is_masked(criterion: FairseqCriterion) -> bool:
-    """Whether a criterion is that of a masked language model."""
+    """Whether a criterion is the loss of a masked language model."""
     return isinstance(criterion, MaskedLmLoss)
 
 
 def forward(criterion: FairseqCriterion, model: Any, sample: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-    """Compute the loss of a padded batch on the device without reading a value of it.
+    """Compute the loss of a padded batch. The host reads no value of the device.
 
-    For a masked language model, the predicted positions are selected by index. A boolean mask would make the host wait for their number.
+    In a masked language model, predicted positions are selected by index. With a boolean mask, the host would wait for their number.
 
     Returns:
-        The loss to differentiate, and the entries of the logging output that are tensors.
+        The loss to differentiate, and all tensors of the logging output, by name.
     """
     if not is_masked(criterion):
         loss, _, log = criterion(model, sample)
         return loss, {name: value for name, value in log.items() if isinstance(value, Tensor)}
     features = model(**sample["net_input"], features_only=True)[0]
     index, labels = sample[MASKED]["index"], sample[MASKED]["labels"]
-    # fairseq's wrapper of several ranks has the attributes of the model.
+    # fairseq's distributed wrapper forwards attributes to the model.
     logits = model.encoder.lm_head(features.flatten(0, 1).index_select(0, index))
     loss = modules.cross_entropy(logits, labels, reduction="sum", ignore_index=criterion.padding_idx)
     return loss, {"loss": loss.detach()}
 
 
 def counts(criterion: FairseqCriterion, sample: dict[str, Any], several: bool = False) -> dict[str, Any]:
-    """The numbers of a logging output: tokens, sentences and the sample size, by which gradients are divided. Padding does not count.
+    """Return the numbers of a logging output, without padding: tokens, sentences, and the sample size, which divides the gradients.
 
     Args:
-        several: whether several ranks are trained. They sum numbers of the host and of the device separately, and the sample size of
-            fairseq's masked language model is on the device. Another rank may run an ordinary step.
+        several: whether several ranks are trained. Ranks add up numbers on the host and on the device separately. fairseq's masked
+            language model has its sample size on the device, and so must this rank, because the others may run ordinary steps.
     """
     sentences, tokens = int(sample["nsentences"]), int(sample["ntokens"])
     size: Any = sentences if getattr(criterion, "sentence_avg", False) else tokens

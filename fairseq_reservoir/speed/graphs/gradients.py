@@ -1,4 +1,4 @@
-"""Gradients that stay in the same memory, so that a recorded backward pass can add to them."""
+"""Gradients at fixed addresses, so that a recorded backward pass can add to them."""
 
 from collections.abc import Sequence
 
@@ -9,14 +9,13 @@ _ALIGNED = 64  # elements; kernels read whole vectors
 
 
 class Gradients:
-    """One buffer for the gradients of all parameters of a dtype. ``parameter.grad`` is a view of it.
+    """Buffers for gradients, one for each dtype. ``parameter.grad`` becomes a view of a buffer, with its present value.
 
-    fairseq removes all gradients before an update. ``attach`` puts the views back and sets them to 0. Parameters without a gradient after
-    the first update have none here either, because an optimizer would otherwise apply weight decay to them.
+    fairseq removes all gradients before an update. ``attach`` restores the views and sets them to 0. A parameter without a gradient
+    gets none, because an optimizer would otherwise apply weight decay to it.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Create buffers for the gradients of ``parameters``, with the gradients that they have now."""
         self.parameters: list[nn.Parameter] = []
         self.views: list[Tensor] = []
         self.buffers: list[Tensor] = []
@@ -35,9 +34,9 @@ class Gradients:
             self.buffers.append(buffer)
 
     def attach(self) -> None:
-        """Set all gradients to 0 if fairseq has removed them. In gradient accumulation they keep their values.
+        """Restore the views if fairseq has removed the gradients, and set them to 0. In gradient accumulation they stay unchanged.
 
-        An ordinary step of a batch without a bucket leaves gradients of its own. Their values are copied.
+        If an ordinary step has created new gradients since, their values are copied to the views.
         """
         if not self.parameters or self.parameters[0].grad is self.views[0]:
             return

@@ -1,4 +1,4 @@
-"""A padded batch as one tensor, so that it is sent between processes, pinned and copied to the device once and not once per tensor."""
+"""A padded batch as one tensor. So it is sent between processes, pinned and copied to the device once, not once per tensor."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,21 +7,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# The key of a batch under which its one tensor is stored.
+# The key under which an unpacked batch has its ``PackedBatch``.
 PACKED = "packed"
 _Path = tuple[str, ...]
 
 
 @dataclass
 class PackedBatch:
-    """A batch whose tensors are slices of one.
+    """A batch whose tensors are slices of one tensor.
 
-    fairseq's data loader hands tensors to the training through sockets, one by one. That took a quarter of an update's time on the host.
+    fairseq's data loader sends tensors to the training process one by one, which took a quarter of the host's time per update.
 
     Attributes:
-        flat: (n,), int64, the entries of all tensors, one after the other.
-        slices: for each tensor, its path in the batch and its shape.
-        rest: the other entries of the batch, by path.
+        flat: (n,), int64, the entries of all tensors, one tensor after the other.
+        slices: path in the batch and shape of each tensor.
+        rest: path and value of each other entry of the batch.
     """
 
     flat: Tensor
@@ -29,26 +29,26 @@ class PackedBatch:
     rest: list[tuple[_Path, Any]]
 
     def __len__(self) -> int:
-        """Number of entries. fairseq takes a batch of length 0 for the batch of a rank without data."""
+        """Return the number of entries. fairseq treats a batch of length 0 as the batch of a rank without data."""
         return len(self.slices) + len(self.rest)
 
     def __getitem__(self, key: str) -> Any:
-        """An entry of the batch, for programs that read batches before the training does."""
+        """Return an entry of the batch, for programs that read batches before the training does."""
         return self.batch()[key]
 
     def pin_memory(self) -> "PackedBatch":
-        """The batch in pinned memory. torch's data loader calls this."""
+        """Copy the batch to pinned memory. torch's data loader calls this."""
         return PackedBatch(self.flat.pin_memory(), self.slices, self.rest)
 
     def to(self, device: torch.device) -> "PackedBatch":
-        """The batch on a device. From pinned memory, it is copied while the host goes on."""
+        """Copy the batch to a device. From pinned memory, the host does not wait for the copy."""
         return PackedBatch(self.flat.to(device, non_blocking=True), self.slices, self.rest)
 
     def clone(self) -> "PackedBatch":
         return PackedBatch(self.flat.clone(), self.slices, self.rest)
 
     def batch(self) -> dict[str, Any]:
-        """The batch as fairseq's collaters build it, with views of ``flat``, and ``flat`` under the key ``PACKED``."""
+        """Return the batch as fairseq's collaters build it, with views of ``flat``, and with this object under the key ``PACKED``."""
         batch: dict[str, Any] = {PACKED: self}
         for path, value in self.rest:
             _set(batch, path, value)
@@ -61,7 +61,7 @@ class PackedBatch:
 
 
 def pack(batch: Mapping[str, Any]) -> PackedBatch:
-    """Copy the tensors of a batch, all int64, into one."""
+    """Copy the tensors of a batch, all int64, into one tensor."""
     entries = list(_entries(batch, ()))
     tensors = [(path, value) for path, value in entries if isinstance(value, Tensor)]
     flat = torch.cat([tensor.reshape(-1) for _, tensor in tensors])
@@ -84,16 +84,17 @@ def _set(batch, path, value):
     batch[key] = value
 
 
+@dataclass
 class PackingCollater:
-    """A function that collates a batch and packs it, for a worker of the data loader.
+    """Collates and packs batches in a worker of the data loader.
 
-    Args:
+    Attributes:
         collate: the function that fairseq's data loader would call.
-        packed: a function that pads and packs a batch, or returns it as it is (``padding.Padder``).
+        packed: a function that pads and packs a batch, or returns it unchanged (``padding.Padder``).
     """
 
-    def __init__(self, collate: Callable[[Any], Any], packed: Callable[[Any], Any]) -> None:
-        self.collate, self.packed = collate, packed
+    collate: Callable[[Any], Any]
+    packed: Callable[[Any], Any]
 
     def __call__(self, samples: Any) -> Any:
         return self.packed(self.collate(samples))

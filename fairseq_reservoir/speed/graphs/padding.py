@@ -1,4 +1,4 @@
-"""Pad a batch to the shape of a bucket, on the host and before it is copied to the device."""
+"""Pad a batch to the shape of a bucket. This runs on the host, before the batch is copied to the device."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ BUCKET, TOKENS = "bucket", "tokens"
 # The key of a padded batch of a masked language model: its predicted positions (``masked_places``).
 MASKED = "masked"
 _KEYS = {"id", "nsentences", "ntokens", "net_input", "target"}
-# Inputs of models, and the value of those that are no tokens in a row that is added.
+# Inputs of models. The number is their value in an added row; None for inputs of tokens.
 _INPUTS = {"src_tokens": None, "prev_output_tokens": None, "src_lengths": 1, "src_id": 0}
 _PLACES = 64  # predicted positions of a batch are padded to a multiple of this number
 
 
 def shape_of(sample: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """(sentences, source length, target length) of a translation batch, (sentences, length) of a batch of a language model.
+    """Return (sentences, source length, target length) of a translation batch, or (sentences, length) of a language model's batch.
 
-    The result is None for a batch with other inputs, such as alignments or constraints, and for tensors other than int64.
+    Return None if the batch cannot be padded: it has inputs such as alignments or constraints, or tensors that are not int64.
     """
     if not sample or not sample.keys() <= _KEYS or not sample["net_input"].keys() <= _INPUTS.keys():
         return None
@@ -40,19 +40,19 @@ def shape_of(sample: Mapping[str, Any]) -> tuple[int, ...] | None:
 
 
 def pad(sample: Mapping[str, Any], bucket: tuple[int, ...], padding: int, end: int) -> dict[str, Any]:
-    """Pad the tokens of a batch to a bucket. Numbers of tokens and sentences stay those of the batch.
+    """Pad the tokens of a batch to a bucket. Its entries ``ntokens`` and ``nsentences`` do not change.
 
-    Source sentences are padded on the side where the batch has padding already. A row that is added has one end-of-sentence token as
-    source and as decoder input, because attention gives NaN for a sentence of padding alone. Its targets are padding, so that it has no
-    loss and no gradient.
+    Source sentences are padded on the side on which the batch already has padding. An added row has one end-of-sentence token as
+    source and as decoder input, because attention returns NaN for a sentence that is all padding. Its targets are padding, so it has
+    no loss and no gradient.
 
     Args:
-        sample: a batch on the host, of a shape that fits into the bucket (``shape_of``).
+        sample: a batch on the host. Its shape (``shape_of``) fits into the bucket.
         bucket: (sentences, source length, target length), or (sentences, length).
         padding, end: indices of the padding and of the end-of-sentence token.
 
     Returns:
-        A new batch with the entry ``BUCKET``. ``sample`` stays as it is.
+        A new batch with the entry ``BUCKET``. ``sample`` is not changed.
     """
     rows, inputs = bucket[0], dict(sample["net_input"])
     source = inputs["src_tokens"]
@@ -71,7 +71,7 @@ def pad(sample: Mapping[str, Any], bucket: tuple[int, ...], padding: int, end: i
 
 
 def _grown(x: Tensor, shape: tuple[int, ...], fill: int, end: int | None, left: bool) -> Tensor:
-    """A tensor of ``shape`` with x in its first rows. New rows begin, or end with ``left``, with the token ``end``."""
+    """Copy x into the first rows of a tensor of ``shape``. New rows start with the token ``end``, or with ``left`` end with it."""
     grown = torch.full(shape, fill, dtype=x.dtype)
     if x.dim() == 1:
         grown[: len(x)] = x
@@ -84,16 +84,16 @@ def _grown(x: Tensor, shape: tuple[int, ...], fill: int, end: int | None, left: 
 
 
 def masked_places(target: Tensor, padding: int, share: float) -> dict[str, Any] | None:
-    """Positions of a masked language model's predicted tokens, as tensors whose size depends only on the shape of the batch.
+    """Find the positions of a masked language model's predicted tokens. The size of the result depends only on the batch's shape.
 
     Args:
-        target: (sentences, length), on the host. It is ``padding`` at tokens that are not predicted.
+        target: (sentences, length), on the host; ``padding`` at tokens that are not predicted.
         padding: index of the padding token.
         share: expected share of predicted tokens, ``--mask-prob``.
 
     Returns:
         ``index``: (places,), positions in the flattened batch. ``labels``: (places,), their targets. Unused places have position 0
-        and the label ``padding``. ``count``: the number of predicted tokens. The result is None if there are more of them than places.
+        and the label ``padding``. ``count``: the number of predicted tokens. None if there are more predicted tokens than places.
     """
     places = -(-int(target.numel() * share * 1.1 + _PLACES) // _PLACES) * _PLACES
     found = target.flatten().ne(padding).nonzero().squeeze(1)
@@ -122,7 +122,7 @@ class Padder:
     share: float | None = None
 
     def __call__(self, sample: Any) -> Any:
-        """Return a ``PackedBatch``, or the batch itself if no bucket holds it."""
+        """Return a ``PackedBatch``, or the unchanged batch if no bucket holds it."""
         shape = shape_of(sample) if isinstance(sample, Mapping) else None
         place = None if shape is None else smallest(self.buckets, shape)
         if shape is None or place is None:

@@ -1,10 +1,11 @@
-"""``--cuda-graphs``: decide whether a training can replay recorded steps, and choose the batch shapes of an epoch."""
+"""``--cuda-graphs`` of trainings: decide whether steps can be recorded, and choose the batch shapes of an epoch."""
 
 import logging
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.modules import LayerDropModuleList
 from fairseq.tasks.fairseq_task import FairseqTask
@@ -16,10 +17,10 @@ from ...options.layer_options import FrozenLayerOptions
 from ...options.reading import read
 from ...options.speed_options import FastOptions
 from .. import freeze_cache
+from ..graph_recorder import GraphRecorder
 from . import buckets, criteria
 from .packed import PackingCollater
 from .padding import Padder
-from .recorder import CudaRecorder
 from .steps import GraphedSteps
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ _BACKENDS = ("legacy_ddp", "no_c10d")
 
 
 def start(trainer: Any, masks: Sequence[Any]) -> GraphedSteps | None:
-    """Let the task of a trainer replay recorded steps if ``--cuda-graphs`` is given. Otherwise, or if it has no effect, return None.
+    """Let a trainer's task replay recorded steps. Return None if ``--cuda-graphs`` is not given or has no effect.
 
     Args:
         trainer: the trainer, with its model and criterion.
@@ -41,7 +42,9 @@ def start(trainer: Any, masks: Sequence[Any]) -> GraphedSteps | None:
     if reason:
         logger.info("--cuda-graphs: no effect: %s", reason)
         return None
-    return use(trainer, masks, CudaRecorder(trainer.device))
+    torch.cuda.synchronize(trainer.device)
+    torch.cuda.set_stream(torch.cuda.Stream(trainer.device))
+    return use(trainer, masks, GraphRecorder(trainer.device))
 
 
 def use(trainer: Any, masks: Sequence[Any], recorder: Any) -> GraphedSteps:
@@ -55,7 +58,7 @@ def use(trainer: Any, masks: Sequence[Any], recorder: Any) -> GraphedSteps:
 
 
 def unsupported_reason(trainer: Any) -> str | None:
-    """The reason why no step of a training can be recorded; None if steps can be recorded."""
+    """Return why a training cannot record steps; None if it can."""
     cfg, task, model = trainer.cfg, trainer.task, trainer.get_model()
     flags, parallel = read(ModelFlags, cfg.model), cfg.distributed_training
     several = parallel.distributed_world_size > 1
@@ -81,38 +84,36 @@ def unsupported_reason(trainer: Any) -> str | None:
         if is_given:
             return f"it does not work with {flag}"
     if type(task).train_step is not FairseqTask.train_step:
-        return f"the task {type(task).__name__} has a training step of its own"
+        return f"the task {type(task).__name__} has its own training step"
     return criteria.unsupported_reason(trainer.get_criterion()) or _reason_of_layers(model)
 
 
 def _reason_of_layers(model):
     for module in model.modules():
         if isinstance(module, LayerDropModuleList) and module.p > 0:
-            return "LayerDrop runs other layers in every update"
+            return "LayerDrop runs different layers in every update"
         if isinstance(module, Sublayer) and not type(module).__module__.startswith("fairseq_reservoir."):
-            return f"{type(module).__name__} is a layer of your own, and may read values of the device"
+            return f"{type(module).__name__} is a user-defined layer, which may read values of the device"
     return None
 
 
 def choose_buckets(trainer: Any, steps: GraphedSteps, iterator: Any) -> None:
     """Choose the shapes to which the batches of an epoch are padded, and let the iterator's workers pad them.
 
-    The shapes depend on nothing but the batches of the epoch, so that a resumed run has the same ones. They are logged if they differ from
-    those of the epoch before.
+    The shapes depend only on the batches of the epoch, so a resumed run has the same shapes. They are logged if they differ from the
+    previous epoch's.
     """
     task, before = trainer.task, steps.padder
     if not isinstance(iterator, EpochBatchIterator):
-        logger.info("--cuda-graphs: no effect: the batches of %s are not known", type(iterator).__name__)
+        logger.info("--cuda-graphs: no effect: the batches of %s are not known in advance", type(iterator).__name__)
         steps.padder = None
         return
     if isinstance(iterator.collate_fn, PackingCollater):  # fairseq uses an iterator for several epochs
         iterator.collate_fn = iterator.collate_fn.collate
     dataset = task.dataset(trainer.cfg.dataset.train_subset)
-    shapes = buckets.shapes_of(dataset, iterator.frozen_batches, iterator.epoch)
+    shapes = buckets.shapes_of(dataset, iterator.frozen_batches)
     if shapes is None:
-        logger.info(
-            "--cuda-graphs: no effect: the lengths of the sentences of %s are not known", type(dataset).__name__
-        )
+        logger.info("--cuda-graphs: no effect: the sentence lengths of %s are not known", type(dataset).__name__)
         steps.padder = None
         return
     chosen = buckets.choose(shapes, read(FastOptions, trainer.cfg.model).cuda_graph_buckets)
@@ -121,4 +122,5 @@ def choose_buckets(trainer: Any, steps: GraphedSteps, iterator: Any) -> None:
     iterator.collate_fn = PackingCollater(iterator.collate_fn, steps.padder)
     if before is None or not np.array_equal(chosen, before.buckets):
         ratio = buckets.padding(shapes, chosen)
-        logger.info("--cuda-graphs: %d shapes for %d batches, %.3f times the tokens", len(chosen), len(shapes), ratio)
+        text = "--cuda-graphs: %d batches padded to %d shapes, %.3f times as many tokens as without padding"
+        logger.info(text, len(shapes), len(chosen), ratio)

@@ -1,4 +1,4 @@
-"""Training steps of padded batches: the first of a shape runs as usual, the second is recorded, and later ones are replayed."""
+"""Training steps of padded batches. The first step of a shape runs as usual, the second is recorded, and later steps are replayed."""
 
 import logging
 from collections import OrderedDict
@@ -17,7 +17,7 @@ from .packed import PACKED, PackedBatch
 logger = logging.getLogger(__name__)
 
 Shape = tuple[int, ...]
-_MOST = 200  # recordings that are kept if the shapes change from epoch to epoch
+_MOST = 200  # maximum number of recordings, if shapes change between epochs
 
 
 @dataclass
@@ -25,11 +25,11 @@ class Recording:
     """A recorded step.
 
     Attributes:
-        tokens: all tensors of the batch that it reads, as one (``packed.PackedBatch``).
+        tokens: the tensor with all tokens that a replay reads (``PackedBatch.flat``).
         names: names of the logged tensors.
         replay: a function that replays the step and returns the logged tensors.
-        held: tensors of the model that are neither parameters nor buffers, such as fairseq's mask of future tokens. fairseq replaces it
-            for a longer sentence, but a replay still reads the old one.
+        held: tensors of the model that are neither parameters nor buffers, such as fairseq's mask of future tokens. fairseq replaces
+            the mask for a longer sentence, but a replay still reads the old mask.
     """
 
     tokens: Tensor
@@ -39,20 +39,20 @@ class Recording:
 
 
 class GraphedSteps:
-    """Forward and backward passes of padded batches, replayed from a recording.
+    """Forward and backward passes of padded batches, replayed from recordings.
 
-    A recording contains all operations from the tokens of a batch to the gradients. In a small model, Python takes several times as long
-    to launch them as the GPU takes to run them. Clearing gradients, clipping, the optimizer and logging are not recorded. A replay
+    A recording contains all operations from the tokens of a batch to the gradients. In a small model, the GPU runs these operations
+    several times faster than Python launches them. Clearing gradients, clipping, the optimizer and logging are not recorded. A replay
     computes the same bits as an ordinary step of the same padded batch, with the same dropout.
 
-    All recordings are dropped if a parameter or buffer has moved in memory, if a parameter was frozen or unfrozen, and if a keep ratio of
-    a mask has changed.
+    All recordings are dropped if a parameter or buffer moves in memory, a parameter is frozen or unfrozen, or a keep ratio of a mask
+    changes.
 
     Args:
-        recorder: a ``recorder.CudaRecorder``, or ``recorder.Rerun`` in tests.
-        usual: the ``train_step`` of the task, for batches that are not padded.
-        masks: the modules with masked weights. Their masks are selected in every recording.
-        log_interval: at this number of updates the share of changed mask entries is logged.
+        recorder: a ``GraphRecorder``.
+        usual: the task's own ``train_step``, for batches that are not padded.
+        masks: the modules with masked weights. Every recording selects their masks.
+        log_interval: number of updates between two logs of the share of changed mask entries.
         several: whether several ranks are trained.
     """
 
@@ -66,9 +66,9 @@ class GraphedSteps:
     ) -> None:
         self.recorder, self.usual, self.several = recorder, usual, several
         self._masks, self.log_interval = list(masks), log_interval
-        self.padder: padding.Padder | None = None  # until the batches of an epoch are known
+        self.padder: padding.Padder | None = None  # None until the batches of an epoch are known
         self.recordings: OrderedDict[Shape, Recording] = OrderedDict()
-        self.needed: dict[Shape, int] = {}  # bytes that the first step of a shape has allocated
+        self.needed: dict[Shape, int] = {}  # bytes that the first step of each shape has allocated
         self.gradients: Gradients | None = None
         self.scale: Tensor | None = None
         self.tokens = [0, 0]  # before and after padding
@@ -77,7 +77,7 @@ class GraphedSteps:
         self._held: list[Tensor] = []
 
     def packed(self, sample: Any) -> Any:
-        """Pad and pack a batch, if the data loader has not done so and a bucket holds it."""
+        """Pad and pack a batch, unless the data loader has done so or no bucket holds it."""
         return sample if self.padder is None or isinstance(sample, PackedBatch) else self.padder(sample)
 
     def train_step(
@@ -90,8 +90,8 @@ class GraphedSteps:
         ignore_grad: bool = False,
         **more: Any,
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """The forward and backward pass of a batch, as the ``train_step`` of fairseq's tasks."""
-        # Hooks, such as those that fairseq adds to find a NaN, must see the layers.
+        """Run the forward and backward pass of a batch, with the interface of ``FairseqTask.train_step``."""
+        # A replay calls no hooks, such as those that fairseq adds to find a NaN.
         shape = None if ignore_grad or more or _is_watched(model) else sample.get(padding.BUCKET)
         if shape is None:
             self.kinds["ordinary"] += 1
@@ -112,7 +112,7 @@ class GraphedSteps:
             log = self._first(shape, sample, model, criterion)
         else:
             log = self._replay(shape, recording, sample, update_num)
-        if hasattr(optimizer, "_needs_sync"):  # fairseq's optimizers for half precision copy new gradients
+        if hasattr(optimizer, "_needs_sync"):  # tells fairseq's half-precision optimizers that there are new gradients
             optimizer._needs_sync = True
         for i, tokens in enumerate(sample[padding.TOKENS]):
             self.tokens[i] += tokens
@@ -126,14 +126,14 @@ class GraphedSteps:
         return list(log), list(log.values())
 
     def _first(self, shape: Shape, sample: Any, model: Any, criterion: Any) -> dict[str, Tensor]:
-        """Run an ordinary step. The very first one also finds the parameters that get a gradient."""
+        """Run an ordinary step. The first one in a training also finds the parameters that get a gradient."""
         mark(sample, always=True)
         try:
             (names, values), self.needed[shape] = self.recorder.measured(
                 lambda: self._compute(sample, model, criterion)
             )
         except torch.cuda.OutOfMemoryError:
-            # fairseq skips the batch. The next one gets the memory of the recordings.
+            # fairseq skips the batch. The memory of the recordings is freed for the next batch.
             self.recordings.clear()
             self.recorder.forget()
             raise
@@ -164,7 +164,7 @@ class GraphedSteps:
             names[:], values = self._compute(own, model, criterion)
             return values
 
-        self._forget_masks()  # a recording must contain their selection
+        self._forget_masks()  # so that the recording contains their selection
         replay = self.recorder.record(run, self.needed[shape])
         self._forget_masks()
         self.kinds["recorded"] += 1
@@ -175,14 +175,14 @@ class GraphedSteps:
         self.recordings.move_to_end(shape)
         recording.tokens.copy_(sample[PACKED].flat, non_blocking=True)
         if self.log_interval and (update_num + 1) % self.log_interval in (0, self.log_interval - 1):
-            for masked in self._masks:  # ``mask_flips`` compares them
+            for masked in self._masks:  # ``mask_flips`` compares the masks of both updates
                 masked.mask_cache.get(masked)
         values = [value.clone() for value in recording.replay()]
         self.kinds["replayed"] += 1
         return dict(zip(recording.names, values))
 
     def _follow(self, model: nn.Module) -> None:
-        """Drop all recordings if the address of a tensor, the set of frozen parameters or a keep ratio of a mask has changed."""
+        """Drop all recordings if the address of a tensor, the set of frozen parameters, or a keep ratio has changed."""
         if not self._held:
             self._held = [*model.parameters(), *model.buffers()]
         state = ([(t.data_ptr(), t.requires_grad) for t in self._held], [m.keep_ratios for m in self._masks])
@@ -196,15 +196,15 @@ class GraphedSteps:
         self.forget()
 
     def look_again(self) -> None:
-        """Let the next step find the parameters and buffers of the model again, because a task may have replaced some."""
+        """Let the next step collect the parameters and buffers of the model again, because a task may have replaced some."""
         self._held = []
 
     def describe(self) -> str:
-        """Numbers of recorded shapes and of replayed steps, the share of padding, and the memory, for the log."""
+        """Describe recordings, replays, padding and memory for the log."""
         before, after = self.tokens
-        steps = sum(self.kinds[kind] for kind in ("replayed", "ordinary"))
+        replayed = self.kinds["replayed"]
         return (
-            f"{len(self.recordings)} recorded shapes, {self.kinds['replayed']} of {steps} steps replayed, "
+            f"{len(self.recordings)} recorded shapes, {replayed} of {replayed + self.kinds['ordinary']} steps replayed, "
             f"{after / max(1, before):.3f} times as many tokens with padding, {self.recorder.mib()} MiB reserved"
         )
 
@@ -216,7 +216,7 @@ class GraphedSteps:
         self.recorder.forget()
 
     def _set_scale(self, optimizer: Any) -> None:
-        """Write the loss scale of ``--fp16`` to the device, where recordings read it."""
+        """Copy the loss scale of ``--fp16`` to the device, because recordings read it there."""
         scaler = getattr(optimizer, "scaler", None)
         if scaler is None:
             return
@@ -230,7 +230,7 @@ class GraphedSteps:
 
 
 def _is_watched(model: Any) -> bool:
-    """Whether the model, or its wrapper of several ranks, has hooks."""
+    """Whether the model, or the distributed wrapper around it, has hooks."""
     while not model._forward_hooks:
         model = model._modules.get("module")
         if model is None:
@@ -239,5 +239,5 @@ def _is_watched(model: Any) -> bool:
 
 
 def _loose_tensors(model: nn.Module) -> list[Tensor]:
-    """The tensors of a model that are neither parameters nor buffers."""
+    """Return the tensors of a model that are neither parameters nor buffers."""
     return [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor)]

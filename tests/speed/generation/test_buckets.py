@@ -21,7 +21,6 @@ def test_source_lengths(tokens, expected):
 
 def test_steps():
     assert [buckets.first_steps(source) for source in (16, 32, 64, 128)] == [32, 48, 96, 192]
-    assert buckets.more_steps(48) == 96
 
 
 @pytest.mark.parametrize(

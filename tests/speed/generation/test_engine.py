@@ -5,11 +5,10 @@ import pytest
 from fairseq_reservoir.layers.adapters.adapted_linear import SharedProjections
 from fairseq_reservoir.speed.generation import engine as engines, generator
 from fairseq_reservoir.speed.generation.buckets import Sizes
-from fairseq_reservoir.speed.generation.graphs import Recorder
 from tests.support.beam_searches import assert_same, batch, generators, model, use_on_cpu
 
 
-class Counting(Recorder):
+class Counting:
     """A recorder that counts recordings and replays."""
 
     def __init__(self):

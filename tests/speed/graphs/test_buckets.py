@@ -55,11 +55,10 @@ class TestChoose:
         assert choose(np.repeat(shapes, [100, 1, 1], axis=0), 2, multiple=1).tolist() == [[1, 10], [1, 15]]
         assert choose(np.repeat(shapes, [1, 1, 100], axis=0), 2, multiple=1).tolist() == [[1, 12], [1, 15]]
 
-    def test_weights_decide(self):
-        """Without weights, merging the first two adds 3 tokens and the other pair 5. With ten times the weight it is 30 and 5."""
+    def test_the_cheaper_pair_is_merged(self):
+        """Merging the first two shapes adds 3 tokens, merging the first and the last adds 5."""
         shapes = np.array([[1, 10, 10], [1, 10, 13], [1, 15, 10]])
         assert choose(shapes, 2, multiple=1).tolist() == [[1, 10, 13], [1, 15, 10]]
-        assert choose(shapes, 2, 1, weights=(1, 10)).tolist() == [[1, 15, 10], [1, 10, 13]]
 
     def test_shapes_move_to_cheaper_buckets(self):
         """Each bucket is the elementwise maximum of the batches for which it is the cheapest."""
@@ -85,10 +84,6 @@ class TestChoose:
         assert (shapes[:, None] <= buckets).all(axis=2).any(axis=1).all()
         assert (np.diff(tokens(buckets)) >= 0).all()
         assert choose(shapes[::-1], limit, multiple).tolist() == buckets.tolist()
-
-    def test_longest(self):
-        assert choose(np.array([[8, 125, 99]]), 1, 8, longest=127).tolist() == [[8, 127, 104]]
-        assert choose(np.array([[8, 125, 99]]), 1, 8, longest=100).tolist() == [[8, 125, 100]]
 
     def test_no_batches(self):
         assert choose(np.zeros((0, 3), dtype=int)).shape == (0, 3)
@@ -120,7 +115,6 @@ def test_smallest():
     buckets = np.array([[8, 10, 10], [4, 12, 12], [8, 20, 20]])
     assert [smallest(buckets, shape) for shape in [(8, 10, 9), (4, 10, 10), (5, 12, 12), (4, 21, 2)]] == [0, 1, 2, None]
     assert smallest(np.array([[1, 2, 9], [1, 9, 3]]), (1, 2, 3)) == 0
-    assert smallest(np.array([[1, 2, 9], [1, 9, 3]]), (1, 2, 3), weights=(1, 2)) == 1
     assert smallest(np.zeros((0, 3)), (1, 2, 3)) is None
 
 
@@ -128,7 +122,6 @@ def test_padding_by_hand():
     """Batches of 16, 16 and 18 tokens. The first two are padded to 20, and the last fits no bucket."""
     shapes, buckets = np.array([[2, 4, 4], [2, 4, 4], [3, 3, 3]]), np.array([[2, 5, 5]])
     assert padding(shapes, buckets) == pytest.approx(58 / 50)
-    assert padding(shapes, buckets, weights=(0, 1)) == pytest.approx(29 / 25)
 
 
 def collated_shapes(dataset, batches):
@@ -218,10 +211,9 @@ class TestShapesOf:
         batches = batches_in(dataset)
         assert shapes_of(dataset, batches).tolist() == collated_shapes(dataset, batches)
 
-    def test_a_function_of_the_epoch(self, toy_data, words):
+    def test_empty_batches(self, toy_data, words):
         dataset = pairs(toy_data, words)
-        found = shapes_of(dataset, lambda data, epoch: [[epoch], [], [1, 2]] if data is dataset else [], epoch=5)
-        assert found.tolist() == collated_shapes(dataset, [[5], [1, 2]])
+        assert shapes_of(dataset, [[5], [], [1, 2]]).tolist() == collated_shapes(dataset, [[5], [1, 2]])
         assert shapes_of(dataset, ()).shape == (0, 3)
 
     def test_unknown_data_sets(self, toy_data, words):

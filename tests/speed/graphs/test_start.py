@@ -5,16 +5,16 @@ import logging
 import pytest
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 
-from fairseq_reservoir.speed.graphs import criteria, recorder, start
+from fairseq_reservoir.speed.graphs import criteria, start
 from fairseq_reservoir.speed.graphs.steps import GraphedSteps
 from tests.support.commands import RUN, train
-from tests.support.graphs import recording
+from tests.support.graphs import Rerun, recording
 
 LAYERS = "--max-update 1 --disable-validation --no-save --cuda-graphs".split()
 REASONS = {
     "--checkpoint-activations": "it does not work with --checkpoint-activations",
     "--quant-noise-pq 0.1": "it does not work with --quant-noise-pq",
-    "--encoder-layerdrop 0.5": "LayerDrop runs other layers in every update",
+    "--encoder-layerdrop 0.5": "LayerDrop runs different layers in every update",
     "--reservoir-encoder F --freeze-cache memory --frozen-prefix-no-dropout --freeze encoder.emb": "it does not work with --freeze-cache",
     "--reservoir-encoder LF --backskip identity": "it does not work with --backskip",
     "--criterion label_smoothed_cross_entropy --report-accuracy": "--report-accuracy reads values of the device",
@@ -44,7 +44,7 @@ def test_the_log_says_how_many_shapes_and_steps(toy_data, caplog):
         run = train(toy_data, *flags)
     lines = [record.getMessage() for record in caplog.records if "cuda-graphs:" in record.getMessage()]
     # 160 sentences in 10 batches. In each epoch, two shapes: a first step and a recorded one, then replays.
-    assert lines[0].startswith("--cuda-graphs: 2 shapes for 10 batches, ")
+    assert lines[0].startswith("--cuda-graphs: 10 batches padded to 2 shapes, ")
     assert lines[1].startswith("--cuda-graphs: 2 recorded shapes, 8 of 10 steps replayed, ")
     assert lines[2].startswith("--cuda-graphs: 2 recorded shapes, 18 of 20 steps replayed, ")
     assert run.trainer.graphs.tokens[1] >= run.trainer.graphs.tokens[0] > 0
@@ -103,7 +103,7 @@ def test_batches_of_another_iterator_are_not_padded(toy_data, caplog):
     """A task may return an iterator whose batches are not known before, such as fairseq's ``StreamingEpochBatchIterator``."""
     caplog.set_level(logging.INFO)
     run = train(toy_data, *LAYERS)
-    steps = GraphedSteps(recorder.Rerun(), None)
+    steps = GraphedSteps(Rerun(), None)
     start.choose_buckets(run.trainer, steps, iter([]))
     assert steps.padder is None
-    assert caplog.messages[-1] == "--cuda-graphs: no effect: the batches of list_iterator are not known"
+    assert caplog.messages[-1] == "--cuda-graphs: no effect: the batches of list_iterator are not known in advance"

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from fairseq_reservoir.speed.graphs.padding import Padder
-from fairseq_reservoir.speed.graphs.recorder import Rerun
 from fairseq_reservoir.speed.graphs.steps import GraphedSteps
+from tests.support.graphs import Rerun
 
 PAD, END = 1, 2
 BUCKETS = np.array([[2, 2], [2, 4]])

@@ -9,8 +9,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fairseq_reservoir.speed.graphs import padding, recorder, start, steps
+from fairseq_reservoir.speed.graphs import padding, start, steps
 
+from ..graphs import Rerun
 from .reads import CountingMode
 
 
@@ -34,8 +35,8 @@ class _Inputs(TorchDispatchMode):
         return result
 
 
-class Checked(recorder.Rerun):
-    """Stand-in for ``CudaRecorder`` that raises an error where a recording or a replay would go wrong on a GPU."""
+class Checked(Rerun):
+    """Stand-in for ``GraphRecorder`` that raises an error where a recording or a replay would go wrong on a GPU."""
 
     def __init__(self, counting: CountingMode):
         self.counting = counting

@@ -1,0 +1,91 @@
+"""Record functions as CUDA graphs, for training steps and for the beam search."""
+
+import gc
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+_SPARE = 2**28  # bytes of device memory that stay free beside the graphs
+Run = Callable[[], Any]
+
+
+class GraphRecorder:
+    """Record functions as CUDA graphs that share one pool of memory. The graphs never run at the same time.
+
+    All work must run on one stream other than the default stream. torch records only on such a stream, and a backward pass runs on
+    the stream of the forward pass that created its nodes. A function must have run once on this stream before it is recorded,
+    because libraries allocate their workspaces at the first call.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.largest = 0
+        self.pool: Any = None
+        self._last: Any = None  # a pool cannot be used again after its last graph is gone
+
+    def measured(self, run: Run) -> tuple[Any, int]:
+        """Call a function. Return its result, and the largest size in bytes of the device memory that it allocates."""
+        torch.cuda.reset_peak_memory_stats(self.device)
+        before = torch.cuda.memory_allocated(self.device)
+        result = run()
+        return result, torch.cuda.max_memory_allocated(self.device) - before
+
+    def has_room(self, needed: int) -> bool:
+        """Whether the device has memory left for a graph of a function that allocates ``needed`` bytes.
+
+        A recording must not run out of memory, because torch's random generator is unusable afterwards.
+        """
+        missing = needed - self.largest + _SPARE
+        if torch.cuda.mem_get_info(self.device)[0] > missing:
+            return True
+        torch.cuda.empty_cache()
+        return torch.cuda.mem_get_info(self.device)[0] > missing
+
+    def record(self, run: Run, needed: int | None = None) -> Run:
+        """Record the kernels that a function launches on the current stream, without running them.
+
+        Args:
+            run: a function that neither reads values of the device nor copies from ordinary memory of the host.
+            needed: bytes that it allocates (``measured``). If given, torch's cached memory, which a graph cannot use, is freed first.
+
+        Returns:
+            A function that replays the kernels and returns the result of ``run``. Every replay writes to the same memory.
+        """
+        torch.cuda.synchronize(self.device)
+        if needed is not None:
+            torch.cuda.empty_cache()
+            self.largest = max(self.largest, needed)
+        graph = torch.cuda.CUDAGraph()
+        # A collected graph or event would call CUDA functions that are not allowed during a capture. torch.cuda.graph runs the
+        # collector instead, which takes longer than the capture.
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+            try:
+                result = run()
+            except BaseException:
+                with suppress(RuntimeError):  # ending a failed capture fails too, and that error would hide the cause
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        finally:
+            if was_enabled:
+                gc.enable()
+        self.pool, self._last = self.pool or graph.pool(), graph
+
+        def replay() -> Any:
+            graph.replay()
+            return result
+
+        return replay
+
+    def forget(self) -> None:
+        """Start with a new pool. The old pool is freed together with its last graph."""
+        self.pool, self._last, self.largest = None, None, 0
+
+    def mib(self) -> int:
+        """Return the device memory that torch has reserved, in MiB."""
+        return torch.cuda.memory_reserved(self.device) // 2**20
