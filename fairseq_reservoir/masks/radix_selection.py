@@ -96,7 +96,7 @@ def _select_long(keys: Tensor, counts: list[int], magnitude: bool, mask: Tensor)
     from .radix_kernels import BINS, LEVELS, count_digits, write_mask
 
     rows, n = keys.shape
-    # A power of two, because kernels are compiled anew for each number of blocks.
+    # A power of two, because kernels are compiled again for each number of blocks.
     blocks = 1 << max(0, -(-keys.numel() // (_BLOCK * _PROGRAMS)) - 1).bit_length()
     chunks = -(-n // (_BLOCK * blocks))
     planes = LEVELS - 1

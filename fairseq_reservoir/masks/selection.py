@@ -69,12 +69,12 @@ def _select_together(rows: list[Tensor], count: int, magnitude: bool) -> list[Te
     selected.
     """
     sizes = [row.shape[1] for row in rows]
-    alike: dict[Any, list[Tensor]] = {}
+    by_shape: dict[Any, list[Tensor]] = {}
     for row in rows:
-        alike.setdefault((row.shape, row.dtype), []).append(row)
+        by_shape.setdefault((row.shape, row.dtype), []).append(row)
     least = {
         kind: iter(select_largest(some, [count * kind[0][1] // (_LEAST * sum(sizes))], magnitude))
-        for kind, some in alike.items()
+        for kind, some in by_shape.items()
     }
     keys = []
     for row in rows:

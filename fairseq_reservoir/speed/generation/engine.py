@@ -115,7 +115,7 @@ class Engine:
 
     def _move(self, shape: _Shape, places: list[int], steps: int) -> _Shape:
         """Continue in a shape with more steps."""
-        larger = self._shape(Sizes(shape.sizes.batch, shape.sizes.source, steps), besides=shape)
+        larger = self._shape(Sizes(shape.sizes.batch, shape.sizes.source, steps), current=shape)
         rows = torch.arange(shape.sizes.batch, device=self.device)
         larger.state.put_rows(shape.state, rows, len(places))
         return larger
@@ -129,19 +129,19 @@ class Engine:
 
     def _shrink(self, shape: _Shape, places: list[int], left: int, fewer: int) -> tuple[_Shape, list[int]]:
         """Continue the ``left`` unfinished sentences in a shape of ``fewer``. Return the shape, and the places of its sentences."""
-        smaller = self._shape(Sizes(fewer, shape.sizes.source, shape.sizes.steps), besides=shape)
+        smaller = self._shape(Sizes(fewer, shape.sizes.source, shape.sizes.steps), current=shape)
         order = torch.argsort(shape.state.finished.long(), stable=True)[:fewer]
         smaller.state.put_rows(shape.state, order, left)
         return smaller, [places[row] for row in order[:left].tolist()]
 
-    def _shape(self, sizes: Sizes, besides: _Shape | None = None) -> _Shape:
-        """Find or create the shape of these sizes. If there are too many, drop the least recently used shapes, except ``besides``."""
+    def _shape(self, sizes: Sizes, current: _Shape | None = None) -> _Shape:
+        """Find or create the shape of these sizes. If there are too many, drop the least recently used shapes, except ``current``."""
         if sizes not in self.shapes:
             caches = self.decoder_step.new_caches(sizes.batch, sizes.source, sizes.steps, self.settings.beam_size)
             state = new_state(sizes, self.settings.beam_size, caches, self.device)
             self.shapes[sizes] = _Shape(sizes, state, lambda: self.search_step(state, self.decoder_step(state)))
         self.shapes.move_to_end(sizes)
-        kept = {sizes, besides.sizes} if besides else {sizes}
+        kept = {sizes, current.sizes} if current else {sizes}
         while len(self.shapes) > len(kept) and self._is_too_much():
             oldest = next(other for other in self.shapes if other not in kept)
             del self.shapes[oldest]
