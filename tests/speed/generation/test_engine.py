@@ -82,6 +82,21 @@ def test_too_little_memory_for_two_shapes(recorder):
     assert [sizes.batch for sizes in engine.shapes] == [2]
 
 
+def test_a_failed_capture(monkeypatch, caplog):
+    class Failing:
+        def record(self, run):
+            raise RuntimeError("operation not permitted\nwhen stream is capturing")
+
+    use_on_cpu(monkeypatch)
+    monkeypatch.setattr(generator, "recorder_of", lambda device: Failing())
+    found, given = model(), batch([5, 9, 7])
+    theirs, ours = generators(found, 2, max_len_b=5)
+    assert_same(ours.generate([], given), theirs.generate([], given))
+    reason = "a step could not be captured and runs without a graph: operation not permitted"
+    assert caplog.messages == [f"--cuda-graphs: {reason}"]
+    assert generator._engines[found][1].recorder is None
+
+
 def test_other_settings_or_moved_weights_need_new_graphs(recorder):
     found = model()
     _, ours = generators(found, 2, max_len_b=5)
