@@ -80,8 +80,8 @@ def bias_uniform(seed: int, name: str, shape: Shape, fan_in: int) -> torch.Tenso
 
 def embedding_normal(seed: int, name: str, shape: Shape) -> torch.Tensor:
     """N(0, 1 / columns), as fairseq draws token embeddings; shape (tokens, columns)."""
-    drawn: torch.Tensor = philox.normal(seed, name, shape)
-    return (drawn / shape[1] ** 0.5).float()
+    drawn: torch.Tensor = philox.normal(seed, name, shape) / shape[1] ** 0.5
+    return drawn.float()
 
 
 def _normal(seed: int, name: str, shape: Shape, std: float) -> torch.Tensor:
