@@ -56,12 +56,12 @@ def adapt(model: nn.Module, table: SlotTable, kind: str, rank: int, scaled: bool
             raise InputError(
                 f"--frozen-adapter-rank {rank}: exceeds the smaller side of {entry.name}, {min(entry.shape)}"
             )
-        device = linear.weight.device
+        (rows, columns), device = entry.shape, linear.weight.device
         adapter: LowRank | ScaledProjections
         if kind == "vera":
-            adapter = ScaledProjections(*entry.shape, rank, getattr(model, NAME), device)
+            adapter = ScaledProjections(rows, columns, rank, getattr(model, NAME), device)
         else:
-            adapter = LowRank(*entry.shape, rank, device)
+            adapter = LowRank(rows, columns, rank, device)
             # LoRA draws from U(-1 / sqrt(in), 1 / sqrt(in)): Kaiming's distribution divided by sqrt(6).
             name = f"{plain(place)}.{NAME}.A"
             recipe = Recipe("kaiming_uniform", name, tuple(adapter.A.shape), scale=6**-0.5)
