@@ -37,11 +37,11 @@ def read_hypotheses(
     score = end_score if len_penalty is None else end_score / (lengths ** float(len_penalty)).astype(np.float32)
     exists = np.arange(end_step.shape[1]) < count[:, None]
     order = np.argsort(np.where(exists, -score, np.inf), axis=1, kind="stable").tolist()
-    tokens, positional, score = (torch.from_numpy(array) for array in (tokens, positional, score))
+    token, part, whole = (torch.from_numpy(array) for array in (tokens, positional, score))
     lengths, count = lengths.tolist(), count.tolist()
     return [
         [
-            _as_fairseq(tokens[row, place], positional[row, place], score[row, place], lengths[row][place])
+            _as_fairseq(token[row, place], part[row, place], whole[row, place], lengths[row][place])
             for place in order[row][: count[row]]
         ]
         if is_finished
