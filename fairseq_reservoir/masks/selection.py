@@ -5,8 +5,8 @@ NaN ranks as an infinite score. ``masked_weight.nan_scores`` finds tensors with 
 
 On the CPU the k-th largest score is found without sorting all scores (Floyd and Rivest, 1975). A sorted sample gives a lower and
 an upper bound of this score. One pass counts the scores below the lower bound, and only the scores between the bounds are
-partitioned. The result is exact even if the bounds do not contain the score. An NVIDIA GPU uses ``radix_selection`` if triton is
-installed and does not fail. In all other cases one batched ``topk`` runs. Neither synchronises with the host.
+partitioned. The result is exact even if the bounds do not contain the score. NVIDIA GPUs use ``radix_selection`` if triton is
+installed and does not fail. All other devices use one batched ``topk``. Neither synchronises with the host.
 """
 
 import math
