@@ -46,8 +46,8 @@ class FastLoss(MixedIn):
 
 def reads_only_logits(criterion: type[FairseqCriterion]) -> bool:
     """Whether a criterion uses only the decoder's logits."""
-    forward, loss = criterion.forward, criterion.compute_loss
-    return forward in (*_CRITERIA, FastLoss.forward) and loss in (*_LOSSES, FastLoss.compute_loss)
+    is_usual = criterion.forward in (*_CRITERIA, FastLoss.forward)
+    return is_usual and criterion.compute_loss in (*_LOSSES, FastLoss.compute_loss)
 
 
 def unsupported_reason(model: nn.Module, criterion: type, options) -> str | None:
