@@ -193,14 +193,13 @@ def _size(study, arm):
 
 
 def _seeds(study):
-    counts: dict[int, int] = {}
-    for arm in study.arms:
-        counts[len(arm.counted)] = counts.get(len(arm.counted), 0) + 1
-    parts = [
-        f"{plural(arms, 'arm')} {'has' if arms == 1 else 'have'} {plural(seeds, 'seed')}"
-        for seeds, arms in sorted(counts.items(), reverse=True)
-    ]
-    found = listed(parts) if len(counts) > 1 else f"{plural(*counts, 'seed')} for each arm"
+    counts: dict[str, int] = {}
+    for arm in sorted(study.arms, key=lambda arm: -len(arm.counted)):
+        seeds, runs = arm.seed_count, len(arm.counted)
+        text = plural(seeds, "seed") + (f" in {plural(runs, 'run')}" if runs > seeds else "")
+        counts[text] = counts.get(text, 0) + 1
+    parts = [f"{plural(arms, 'arm')} {'has' if arms == 1 else 'have'} {seeds}" for seeds, arms in counts.items()]
+    found = listed(parts) if len(counts) > 1 else f"{next(iter(counts))} for each arm"
     if study.search:
         others = sum(len(arm.runs) for arm in study.search.others)
         found += f"; {plural(others, 'other run')} served only to choose {study.search.leaf}"

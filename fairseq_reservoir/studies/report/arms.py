@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from ...errors import InputError
-from .configuration import experiment, same, setting
+from .configuration import experiment, in_order, same, setting
 from .names import without_value
 from .runs import Run
 
@@ -28,6 +28,12 @@ class Arm:
     @property
     def seeds(self) -> list[int]:
         return [run.seed for run in self.runs if run.seed is not None]
+
+    @property
+    def seed_count(self) -> int:
+        """Number of different seeds of the runs that are averaged. With ``--ignore``, several runs may have the same seed."""
+        seeds = [run.seed for run in self.counted]
+        return len(seeds) if None in seeds else len(set(seeds))
 
     @property
     def counted(self) -> list[Run]:
@@ -120,7 +126,7 @@ def _version_remark(arm):
     if not partly:
         return ""
     more = f" and {len(partly) - 2} more" if len(partly) > 2 else ""
-    return f"its runs were trained by different versions: some lack {', '.join(partly[:2])}{more}"
+    return f"runs were trained by different versions: some lack {', '.join(partly[:2])}{more}"
 
 
 def _ignored_remark(arm, ignored):
@@ -132,7 +138,8 @@ def _ignored_remark(arm, ignored):
             if not any(same(value, known) for known in values):
                 values.append(value)
         if len(values) > 1:
-            remarks.append(f"its runs differ in {key}: {', '.join(map(str, values))}")
+            shown = ", ".join(map(str, sorted(values, key=in_order)))
+            remarks.append(f"runs differ in {key} ({shown})")
     return "; ".join(remarks)
 
 

@@ -27,10 +27,12 @@ def cautions(study: Study) -> list[Caution]:
         "Unfinished runs": _unfinished(study),
         "Resumed runs": _resumed(study),
         "Seeds": _seeds(study),
-        "Arms": [f"{arm.name}: {arm.remark}" for arm in study.arms if arm.remark],
+        "Arms": [*_of_same([(arm.remark, arm.name) for arm in study.arms if arm.remark]), *_repeated(study)],
         "Choice": _choice(study),
         "Files that cannot be read": _unreadable(study),
-        "Test scores": _of_tests(study),
+        "Test scores": _of_same(
+            [(remark, run.name) for run in _used(study) for remark in study.tests[run.name].remarks]
+        ),
         "Comparability": _other_losses(study),
         "Times": [*_late(study), *_uneven_times(study), *_rounded_times(study)],
         "FLOPs": _without_flops(study),
@@ -113,13 +115,18 @@ def faults(study: Study, run: Run) -> list[str]:
     return [*(test.faults if test else ()), *files]
 
 
-def _of_tests(study):
-    """Return the remarks on test scores, with the runs that have the same remark in one line."""
-    runs: dict[str, list[str]] = {}
-    for run in _used(study):
-        for remark in study.tests[run.name].remarks:
-            runs.setdefault(remark, []).append(run.name)
-    return [f"{listed(names, 5)}: {remark}." for remark, names in runs.items()]
+def _repeated(study):
+    """Name the arms with several runs of a seed, which ``--ignore`` has merged."""
+    names = [arm.name for arm in study.arms if arm.seed_count < len(arm.counted)]
+    return [f"Means and intervals count several runs of a seed like several seeds: {listed(names, 5)}."] * bool(names)
+
+
+def _of_same(remarks):
+    """Return a line for each different remark of the pairs (remark, name), with all its names."""
+    names: dict[str, list[str]] = {}
+    for remark, name in remarks:
+        names.setdefault(remark, []).append(name)
+    return [f"{listed(those, 5)}: {remark}." for remark, those in names.items()]
 
 
 def _other_losses(study):

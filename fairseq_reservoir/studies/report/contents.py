@@ -33,12 +33,14 @@ def results(study: Study) -> Table:
     tokenised = any(test.tokenised is not None for test in tests)
     bits = any(test.bits is not None for test in tests)
     bleu = any(test.bleu is not None for test in tests)
-    head = ["arm", "seeds", f"best {study.metric.label}"] + ["test sacreBLEU", "test chrF"] * bleu
+    repeated = any(arm.seed_count < len(arm.counted) for arm in study.arms)
+    head = ["arm", "seeds", *["runs"] * repeated, f"best {study.metric.label}"] + ["test sacreBLEU", "test chrF"] * bleu
     head += ["tokenised BLEU"] * tokenised + ["test loss (bits)"] * bits
     rows = []
     for arm in study.arms:
         own = [study.tests[run.name] for run in arm.counted]
-        row = [name_cell(arm), Cell(str(len(arm.counted)), len(arm.counted), source=sources(arm))]
+        row = [name_cell(arm), Cell(str(arm.seed_count), arm.seed_count, source=sources(arm))]
+        row += [Cell(str(len(arm.counted)), len(arm.counted), source=sources(arm))] * repeated
         row.append(cell(spread([one.best for one in study.measured_runs(arm)]), study.metric.digits, arm))
         if bleu:
             row += [cell(spread([getattr(test, score) for test in own]), 2, arm) for score in ("bleu", "chrf")]
@@ -46,8 +48,8 @@ def results(study: Study) -> Table:
         row += [cell(spread([test.bits for test in own]), 4, arm)] * bits
         rows.append(row)
     notes = [
-        f"{study.metric.label}: score of the best validation; {study.metric.arrow}. ± is one standard deviation over seeds (n − 1). Seeds:"
-        " number of runs that are averaged."
+        f"{study.metric.label}: score of the best validation; {study.metric.arrow}. ± is one standard deviation over seeds (n − 1). Only"
+        " runs that are averaged count as seeds."
     ]
     notes += [f"{name}: {text}" for name, text in _signatures(tests)]
     return Table("results", "Scores", head, rows, notes)

@@ -60,7 +60,7 @@ def test_ignored_flags_do_not_separate_arms_and_are_named(tmp_path):
     plain_run(tmp_path / "a-1", [10], [4], seed=1).write()
     plain_run(tmp_path / "a-2", [10], [4], seed=2, max_update=200).write()
     (arm,) = group(find_runs([tmp_path]), ("optimization.max_update",))
-    assert (arm.seeds, arm.remark) == ([1, 2], "its runs differ in optimization.max_update: 100, 200")
+    assert (arm.seeds, arm.remark) == ([1, 2], "runs differ in optimization.max_update (100, 200)")
     (arm,) = measure(ReportOptions([tmp_path], ignore=["--max-update"])).arms
     assert arm.seeds == [1, 2]
     with pytest.raises(InputError, match="--ignore sizes: no configuration of these runs has this key"):
@@ -81,7 +81,7 @@ def test_seeds_of_another_version_are_one_arm_by_their_folders(tmp_path):
         log.write()
     (arm,) = group(find_runs([tmp_path]))
     assert (arm.name, arm.seeds) == ("a", [1, 2])
-    assert arm.remark == "its runs were trained by different versions: some lack optimization.new_flag"
+    assert arm.remark == "runs were trained by different versions: some lack optimization.new_flag"
     (tmp_path / "a-2").rename(tmp_path / "b-2")  # now the folders have different names
     assert list(names(group(find_runs([tmp_path])))) == ["a", "b"]
 

@@ -99,7 +99,12 @@ def test_ignore_merges_runs_that_differ_in_nothing_else(study):
     assert [(arm.name, sorted(arm.seeds)) for arm in found.arms] == [
         ("deep", [1, 1, 1, 2, 3]), ("flat", [1, 1, 1, 2, 3]), ("lone", [1]),
     ]  # fmt: skip
-    assert found.arms[0].remark == "its runs differ in optimization.lr: 0.001, 0.002, 0.004"
+    (lines,) = (lines for title, lines in cautions(found) if title == "Arms")
+    assert lines == [
+        "deep and flat: runs differ in optimization.lr (0.001, 0.002, 0.004).",
+        "Means and intervals count several runs of a seed like several seeds: deep and flat.",
+    ]
+    assert answers(found)[-1].sentence == "2 arms have 3 seeds in 5 runs and 1 arm has 1 seed."
     train(study / "runs", "again-lr4e-3", "4e-3", 12, layers=3)  # the same seed and rate in a second folder
     names = [arm.name for arm in measure(ReportOptions([study / "runs"], ignore=["lr"])).arms]
     assert names == ["again", "deep", "flat", "lone"]
