@@ -3,6 +3,8 @@
 # You can interrupt it and run it again: finished steps are kept, and training resumes after its last epoch.
 #   DATA=FOLDER     train.txt, valid.txt and test.txt, plain or .gz
 #   ARM=2           a row of the paper's table; README.md explains them
+#   SIZE=study      the preset study; paper: width 512, feed-forward 2048, 6 layers
+#   PIECES=N        number of SentencePiece's pieces (default: 6000, or 32000 with SIZE=paper)
 #   SEED=1          random seed
 #   RUNS=FOLDER     output folder (default: runs/frozen_components_lm)
 #   DRY_RUN, GPUS, MINI   see ../common.sh
@@ -12,11 +14,19 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../text.sh"
 . "$here/rows.sh" "${ARM:-}"
 
-seed=${SEED:-1} runs=${RUNS:-runs/frozen_components_lm} data=${DATA:-}
-pieces=$runs/pieces bin=$runs/bin out=$runs/$ARM$(tag "$@")-$seed
+seed=${SEED:-1} runs=${RUNS:-runs/frozen_components_lm} data=${DATA:-} vocabulary=${PIECES:-6000} sizes=() suffix=
+case ${SIZE:-study} in
+    study) ;;
+    paper)
+        vocabulary=${PIECES:-32000} suffix=-paper
+        for dim in embed input output; do sizes+=("--decoder-$dim-dim" 512); done
+        sizes+=(--decoder-ffn-embed-dim 2048 --decoder-layers 6 --decoder-attention-heads 8) ;;
+    *) die "SIZE='$SIZE': choose study or paper" ;;
+esac
+pieces=$runs/pieces$suffix bin=$runs/bin$suffix out=$runs/$ARM$suffix$(tag "$@")-$seed
 
-binarise_text "$bin" "$pieces" python "$here/../quickstart/pieces.py" "$runs/text" txt txt 6000 "$pieces"
-fit "$bin" "$out" --task language_modeling --arch reservoir_transformer_lm_study ${spec[@]+"${spec[@]}"} \
+binarise_text "$bin" "$pieces" python "$here/../quickstart/pieces.py" "$runs/text" txt txt "$vocabulary" "$pieces"
+fit "$bin" "$out" --task language_modeling --arch reservoir_transformer_lm_study ${sizes[@]+"${sizes[@]}"} ${spec[@]+"${spec[@]}"} \
     --tokens-per-sample 128 --sample-break-mode none --dropout 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 \
     --lr-scheduler inverse_sqrt --warmup-updates 200 --max-tokens 4096 --max-epoch 6 --no-epoch-checkpoints \
     --num-workers 0 --log-format json --log-interval 20 "$@"

@@ -64,6 +64,26 @@ def test_rows_of_the_language_model(arm, data):
     assert train.share_decoder_input_output_embed and train.save_dir.endswith(f"/runs/{arm}-1")
 
 
+LM_ROWS = re.findall(r"^\| (\d) \| (\.\d{3}) \| (\.\d\d) \| [\d.]+ \|$", README, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("arm, share, papers", LM_ROWS)
+def test_shares_of_the_language_model_at_the_papers_size(arm, share, papers, data):
+    """6 layers of 4 x 512^2 weights in attention and 2 x 512 x 2048 in feed-forward blocks, and 32,000 tied vectors of 512."""
+    train = parsed("language_model.sh", arm, data, SIZE="paper")
+    assert (train.decoder_layers, train.decoder_attention_heads, train.save_dir[-8:]) == (6, 8, f"{arm}-paper-1"[-8:])
+    width, ffn = train.decoder_embed_dim, train.decoder_ffn_embed_dim
+    assert (width, train.decoder_input_dim, train.decoder_output_dim, ffn) == (512, 512, 512, 2048)
+    sizes = {"emb": 32_000 * width, "att": 6 * 4 * width**2, "ffn": 6 * 2 * width * ffn}
+    trained = 1 - sum(sizes[group] for group in train.freeze.split(",")) / sum(sizes.values())
+    assert f"{trained:.3f}"[1:] == share
+    assert abs(trained - float(papers)) < (0.012 if arm == "2" else 0.006)
+
+
+def test_the_table_of_language_models_has_all_rows():
+    assert [row for row, *_ in LM_ROWS] == list("123456")
+
+
 def test_the_language_model_is_scored_in_the_folder_of_the_report(data):
     ended = bash(FOLDER / "language_model.sh", ARM="2", DATA=str(data), RUNS=str(data / "runs"), DRY_RUN="1")
     (scoring,) = re.findall(r"^fairseq-eval-lm .*tee -a (\S+)$", ended.stdout, flags=re.MULTILINE)
