@@ -11,6 +11,7 @@ from fairseq import options
 
 from examples import mini_corpus
 from examples.references import references
+from fairseq_reservoir import cli
 from fairseq_reservoir.api import load
 from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
 
@@ -369,7 +370,7 @@ def test_vectors_of_the_trained_model_start_a_masked_one(size, tmp_path):
     recipe, vectors = "one_layer_supermask/papers.sh", tmp_path / "vectors"
     mini(recipe, tmp_path, ARM="dense", SIZE=size)
     dense = tmp_path / "runs" / f"dense-{size}-keep1-1" / "checkpoint_best.pt"
-    subprocess.run(["fairseq-reservoir", "dump-embeddings", dense, vectors], check=True)
+    cli.main(["dump-embeddings", str(dense), str(vectors)])
     mini(recipe, tmp_path, VECTORS=str(vectors), SIZE=size)
     of_dense = embedding_of(dense)
     masked = embedding_of(tmp_path / "runs" / f"paper-{size}-keep0.5-vectors-1" / "checkpoint_best.pt")
