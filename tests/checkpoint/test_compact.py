@@ -203,6 +203,18 @@ def counts(change, name="mask", at=0):
     return changed
 
 
+def test_a_plane_has_whole_words_of_32_bits():
+    def is_possible(size):
+        try:
+            return bool(compact.Plane.from_json({"counts": [2700, 900], "bytes": size}, 3600, 2))
+        except ValueError:
+            return False
+
+    possible = list(filter(is_possible, range(1000)))
+    # 3,600 symbols of 0.811 bits are 365 bytes, and the coder's state is a few more.
+    assert possible and 360 < possible[0] and possible[-1] < 400 and all(size % 4 == 0 for size in possible)
+
+
 def larger(size):
     """Return a change that enlarges the mask, with counts to match."""
 

@@ -23,6 +23,7 @@ from fairseq_reservoir.options.for_fairseq import dictionary_flags
         ('{"beam": 0}', "--beam 0: must be from 1 to 10000"),
         ('{"lenpen": NaN}', "--lenpen nan: must be from -10 to 10"),
         ('{"beam": 4, "diverse_beam_groups": 3}', "--diverse-beam-groups 3: must divide --beam, 4"),
+        ('{"beam": 4, "diverse_beam_groups": 8}', "--diverse-beam-groups 8: must divide --beam, 4"),
         ('{"sampling_topk": 3}', "--sampling-topk 3: needs --sampling"),
         ('{"sampling": true, "diverse_beam_groups": 5}', "--sampling and --diverse-beam-groups: use only one of them"),
         ('{"max_len_b": 3, "min_len": 5}', "--min-len 5: must be at most --max-len-b, 3"),

@@ -104,6 +104,19 @@ def test_gradients_of_a_batch_without_a_bucket_count_in_an_update_of_several():
     assert training.usual_calls == 2 and training.steps.kinds["replayed"] == 5
 
 
+def test_a_replay_keeps_the_results_of_the_previous_one():
+    """A replay writes to the memory of the recording."""
+    training = Training(Rerun())
+    for _ in range(3):
+        training.update(batch([3, 3]))
+    losses = []
+    for value in (1, 2):
+        training.inner.weight.data.fill_(value)
+        sample = training.steps.packed(batch([3, 3])).batch()
+        losses.append(training.steps.train_step(sample, training.model, criterion, None, 0)[2]["loss"])
+    assert training.steps.kinds["replayed"] == 4 and [float(loss) for loss in losses] == [2, 4]
+
+
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_hooks_see_every_layer(wrapped):
     """fairseq's NaN detector adds hooks to the model inside a wrapper."""
