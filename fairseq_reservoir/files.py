@@ -55,7 +55,7 @@ def check_name(what: str, path: str | Path) -> None:
             raise InputError(f"{what} {path}: cannot be written ({error.strerror})") from error
 
 
-def check_out(path: str, force: bool, suffix: str, *inputs: str) -> None:
+def check_out(path: str, force: bool, suffix: str, *inputs: str, what: str = "OUT") -> None:
     """Refuse an output file that cannot be written, before any work is done.
 
     Args:
@@ -63,27 +63,28 @@ def check_out(path: str, force: bool, suffix: str, *inputs: str) -> None:
         force: whether an existing file may be replaced.
         suffix: the suffix that its name must have.
         inputs: input files. They must not be replaced, even with ``force``.
+        what: the flag or argument that gave the path.
 
     Raises:
         InputError: ``path`` has another suffix, is a folder, has no writable parent folder, is one of ``inputs``, or exists and
             ``force`` is false.
     """
     if not Path(path).name.endswith(suffix):
-        raise InputError(f"OUT {path}: the name must end in {suffix}")
+        raise InputError(f"{what} {path}: the name must end in {suffix}")
     if suffix == ".safetensors" and any("\udc80" <= c <= "\udcff" for c in str(path)):  # safetensors needs UTF-8
-        raise InputError(f"OUT {path}: the name must be UTF-8")
-    check_name("OUT", path)
+        raise InputError(f"{what} {path}: the name must be UTF-8")
+    check_name(what, path)
     folder = Path(path).parent
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"OUT {path}: {folder} is not a writable folder")
+        raise InputError(f"{what} {path}: {folder} is not a writable folder")
     if os.path.isdir(path):
-        raise InputError(f"OUT {path}: is a folder")
+        raise InputError(f"{what} {path}: is a folder")
     if not os.path.exists(path):
         return
     if any(os.path.exists(other) and os.path.samefile(path, other) for other in inputs):
-        raise InputError(f"OUT {path}: is also an input file; choose another name")
+        raise InputError(f"{what} {path}: is also an input file; choose another name")
     if not force:
-        raise InputError(f"OUT {path}: exists; --force replaces it")
+        raise InputError(f"{what} {path}: exists; --force replaces it")
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def test_verbose(of_numbers, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "command", ["plan", "size", "export", "translate", "materialize", "average", "dump-embeddings"]
+    "command", ["plan", "size", "export", "translate", "materialize", "average", "dump-embeddings", "probe"]
 )
 def test_help_names_verbose(command, capsys):
     with pytest.raises(SystemExit):

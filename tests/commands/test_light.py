@@ -22,7 +22,7 @@ sys.meta_path.insert(0, Blocked())
 import fairseq_reservoir_cli
 fairseq_reservoir_cli.main()
 """
-COMMANDS = "plan size export translate materialize average dump-embeddings report sweep doctor".split()
+COMMANDS = "plan size export translate materialize average dump-embeddings probe report sweep doctor".split()
 
 
 def run_blocked(*arguments):

@@ -186,7 +186,7 @@ def commands_with(path, out):
     """Our commands that read ``path``."""
     return [
         ["translate", path, "--cpu"], ["size", path], ["materialize", path, f"{out}.pt"], ["average", path, path, f"{out}.pt"],
-        ["export", path, f"{out}.safetensors"], ["dump-embeddings", path, f"{out}.txt"],
+        ["export", path, f"{out}.safetensors"], ["dump-embeddings", path, f"{out}.txt"], ["probe", path, os.path.dirname(out)],
     ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import textwrap
 import warnings
 
 from ...errors import InputError
+from ..figure_style import COLOURS, GRID, INK, RC
 from .against import points
 from .arms import deviation, mean
 from .contents import ratio
@@ -15,18 +16,8 @@ from .exports import front, sized
 from .measures import Axis, Study
 from .seed_differences import Score, scores
 
-# Okabe and Ito's colours, which colour-blind readers can distinguish. Their yellow is too light on paper: violet and grey replace it.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F6FB8", "#8C8C8C")
 _STYLES, _MARKERS = ("-", "--", ":", "-."), "osD^vPX"
 _OTHERS = "*x+1234"  # markers for the files of --point
-# In the HTML page, these two colours are replaced by those of the light or dark theme.
-_INK, _GRID = "#1b1f24", "#d5dae0"
-_RC = {
-    "font.size": 9, "axes.titlesize": 9.5, "legend.fontsize": 8, "svg.fonttype": "none", "svg.hashsalt": "report",
-    "text.color": _INK, "axes.labelcolor": _INK, "xtick.color": _INK, "ytick.color": _INK, "axes.edgecolor": _INK,
-    "grid.color": _GRID, "axes.grid": True, "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False,
-    "axes.linewidth": 0.7, "lines.linewidth": 1.6, "legend.frameon": False, "text.parse_math": False,
-}  # fmt: skip
 # Names are written beside the curves if a figure has at most 12 arms with names of at most 22 characters. Otherwise it has a legend.
 _LABELLED, _LONGEST = 12, 22
 _LEGEND = 44  # longest line of a legend
@@ -54,7 +45,7 @@ def figures(study: Study) -> dict[str, tuple[str, dict[str, bytes]]]:
     import matplotlib
 
     drawn = {}
-    with matplotlib.rc_context(_RC), warnings.catch_warnings():
+    with matplotlib.rc_context(RC), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # matplotlib warns if the font lacks a character of a folder's name
         metric, *tests = scores(study)
         for name, score in (("over_seeds", metric), *((_OF_TESTS[one.label], one) for one in tests)):
@@ -87,16 +78,16 @@ def _canvas(height=2.9):
 
 def _colour(number):
     """Return the colour of the arm or series at this index."""
-    return _COLOURS[number % len(_COLOURS)]
+    return COLOURS[number % len(COLOURS)]
 
 
 def _style(number):
     """Return the line style of the arm or series at this index. Line styles and markers change each time the colours repeat."""
-    return _STYLES[number // len(_COLOURS) % len(_STYLES)]
+    return _STYLES[number // len(COLOURS) % len(_STYLES)]
 
 
 def _marker(number):
-    return _MARKERS[number // len(_COLOURS) % len(_MARKERS)]
+    return _MARKERS[number // len(COLOURS) % len(_MARKERS)]
 
 
 def _draw_differences(study: Study, score: Score):
@@ -121,7 +112,7 @@ def _draw_differences(study: Study, score: Score):
             apart.errorbar(
                 [one.value], [row], xerr=[one.interval or 0.0], fmt="o", color=colour, markersize=4, capsize=2
             )
-    apart.axvline(0, color=_INK, linewidth=0.8, linestyle=(0, (4, 3)))
+    apart.axvline(0, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
     seeds.set_yticks(range(len(shown)), names)
     seeds.set_ylim(len(shown) - 0.5, -0.5)
     apart.tick_params(left=False)
@@ -249,7 +240,7 @@ def _steps_or_speed(study):
     plot.plot(
         [1 / reach, reach],
         [reach, 1 / reach],
-        color=_INK,
+        color=INK,
         linewidth=0.8,
         linestyle=(0, (4, 3)),
         label=f"{_NAMED}equal time",
@@ -302,7 +293,7 @@ def _bytes(study):
     if len(best) > 1:
         plot.plot(
             [one.bytes / 1e6 for one in best], [one.test.mean for one in best], drawstyle="steps-post",
-            color=_INK, linewidth=0.8, linestyle=(0, (4, 3)), label=f"{_NAMED}no smaller file scores as high",
+            color=INK, linewidth=0.8, linestyle=(0, (4, 3)), label=f"{_NAMED}no smaller file scores as high",
         )  # fmt: skip
     for one in placed:
         plot.errorbar(
@@ -324,7 +315,7 @@ def _bytes(study):
 def _drawn_as(study, one):
     if one.arm is None:
         place = [point.name for point in study.points].index(one.name)
-        return dict(marker=_OTHERS[place % len(_OTHERS)], color=_INK, label=_NAMED + one.name, zorder=3)
+        return dict(marker=_OTHERS[place % len(_OTHERS)], color=INK, label=_NAMED + one.name, zorder=3)
     number = study.arms.index(one.arm)
     return dict(marker=_marker(number), color=_colour(number), label=_NAMED + _label(one.arm))
 
@@ -361,4 +352,4 @@ def _for_the_page(svg: str) -> str:
     svg = re.sub(r'(<svg [^>]*?)\bwidth="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg [^>]*?)\bheight="[^"]*"', r"\1", svg, count=1)
     svg = svg.replace("*{stroke-linejoin", "svg *{stroke-linejoin")
-    return svg.replace(_INK, "currentColor").replace(_GRID, "var(--grid)")
+    return svg.replace(INK, "currentColor").replace(GRID, "var(--grid)")

@@ -1,0 +1,12 @@
+"""Colours and settings of matplotlib for all figures of the studies."""
+
+# Okabe and Ito's colours, which colour-blind readers can distinguish. Their yellow is too light on paper: violet and grey replace it.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F6FB8", "#8C8C8C")
+# In the HTML page, these two colours are replaced by those of the light or dark theme.
+INK, GRID = "#1b1f24", "#d5dae0"
+RC = {
+    "font.size": 9, "axes.titlesize": 9.5, "legend.fontsize": 8, "svg.fonttype": "none", "svg.hashsalt": "report",
+    "text.color": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK, "axes.edgecolor": INK,
+    "grid.color": GRID, "axes.grid": True, "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.linewidth": 0.7, "lines.linewidth": 1.6, "legend.frameon": False, "text.parse_math": False,
+}  # fmt: skip

@@ -1,0 +1,138 @@
+"""Properties of tokens that a probe predicts: labels for each property, and random labels for its control task."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+MOST_TOKENS = 50  # classes of the property `token`, from which all other tokens are left out
+# Edges of the classes of numbers, as shares of the training tokens.
+_QUARTILES = (0.25, 0.5, 0.75)
+TRAIN, VALID, TEST = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokens that are probed: arrays with an entry for each token.
+
+    Attributes:
+        sentence: number of the token's sentence.
+        token: number in the dictionary.
+        position: place in the sentence, counted from 1.
+        length: number of tokens of the sentence.
+        frequency: count of the token in the dictionary.
+        copied: whether the target sentence has a token with the same text; None for data without a target.
+        part: TRAIN, VALID or TEST, the same for all tokens of a sentence.
+    """
+
+    sentence: np.ndarray
+    token: np.ndarray
+    position: np.ndarray
+    length: np.ndarray
+    frequency: np.ndarray
+    copied: np.ndarray | None
+    part: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.token)
+
+
+@dataclass(frozen=True)
+class Property:
+    """A property: a class for each token.
+
+    Attributes:
+        name: name of the property.
+        about: description.
+        labels: class of each token, -1 for tokens that are left out.
+        control: class of each token in the control task, -1 for the same tokens.
+        classes: number of classes.
+        majority: share of the test tokens that have the most frequent class of the training tokens.
+    """
+
+    name: str
+    about: str
+    labels: np.ndarray
+    control: np.ndarray
+    classes: int
+    majority: float
+
+
+def split_sentences(sentences: int, seed: int) -> np.ndarray:
+    """Draw the part of each sentence: 60 % TRAIN, 20 % VALID and 20 % TEST."""
+    parts = np.full(sentences, TRAIN)
+    order = np.random.default_rng([seed, 1]).permutation(sentences)
+    fifth = sentences // 5
+    parts[order[:fifth]] = VALID
+    parts[order[fifth : 2 * fifth]] = TEST
+    return parts
+
+
+def properties(tokens: Tokens, seed: int) -> list[Property]:
+    """Return the properties that have at least two classes in the training part, and tokens in the other two parts.
+
+    The control task of a property has random classes (Hewitt and Liang, 2019). Tokens have equal classes in it if they are the same entry
+    of the dictionary, for `frequency` and `copied`. For `position` they have equal classes if their position is equal, and for `length` if
+    their sentences are equally long. `token` is the entry itself, and a random class for each entry would be the same task with other
+    names. Its control task has a class for each position.
+    """
+    train = tokens.part == TRAIN
+    kinds = _most_frequent(tokens.token[train])
+    found = [
+        ("token", f"one of the {len(kinds)} most frequent tokens", _number_in(tokens.token, kinds), tokens.position),
+        ("position", *_bins(tokens.position, train, "place in the sentence"), tokens.position),
+        ("length", *_bins(tokens.length, train, "tokens in the sentence"), tokens.length),
+        ("frequency", *_bins(tokens.frequency, train, "count of the token in the dictionary"), tokens.token),
+    ]
+    if tokens.copied is not None:
+        about = "whether the target sentence contains the token"
+        found.append(("copied", about, tokens.copied.astype(np.int64), tokens.token))
+    made = [_property(tokens.part, seed, number, *one) for number, one in enumerate(found)]
+    return [one for one in made if one is not None]
+
+
+def _property(part, seed, number, name, about, labels, key) -> Property | None:
+    counted = [labels[(part == which) & (labels >= 0)] for which in (TRAIN, VALID, TEST)]
+    if len(np.unique(counted[0])) < 2 or not all(map(len, counted)):
+        return None
+    counts = np.bincount(counted[0])
+    control = control_labels(labels, key, part == TRAIN, np.random.default_rng([seed, 2, number]))
+    return Property(
+        name, about, labels, control, int((counts > 0).sum()), float((counted[2] == counts.argmax()).mean())
+    )
+
+
+def control_labels(labels: np.ndarray, key: np.ndarray, train: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw a class for each distinct ``key``. Tokens without a label (-1) stay without one.
+
+    The keys are put in a random order and divided into the classes, so that classes have about the same shares of the training tokens as
+    in ``labels``. With independent draws, a frequent key could make one class much larger than in the property.
+    """
+    used = labels >= 0
+    _, places = np.unique(key, return_inverse=True)
+    tokens = np.bincount(places[used & train], minlength=places.max() + 1)
+    order = rng.permutation(len(tokens))
+    middles = np.empty(len(tokens))
+    middles[order] = np.cumsum(tokens[order]) - tokens[order] / 2
+    ends = np.cumsum(np.bincount(labels[used & train]))
+    classes = np.minimum(np.searchsorted(ends, middles, side="right"), len(ends) - 1)
+    return np.where(used, classes[places], -1)
+
+
+def _most_frequent(tokens) -> np.ndarray:
+    kinds, counts = np.unique(tokens, return_counts=True)
+    return kinds[np.argsort(-counts, kind="stable")[:MOST_TOKENS]]
+
+
+def _number_in(values, kinds: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Place of each value in ``kinds``, -1 if it is not there."""
+    numbers = {int(kind): place for place, kind in enumerate(kinds)}
+    return np.array([numbers.get(int(value), -1) for value in values], dtype=np.int64)
+
+
+def _bins(values, train, what) -> tuple[str, np.ndarray]:
+    """Describe and number the bins of values, with edges at the quartiles of the training tokens."""
+    edges = np.unique(np.quantile(values[train], _QUARTILES, method="lower"))
+    edges = edges[edges < values[train].max()]
+    bounds = [*(f"to {edge:,}" for edge in edges), "more"]
+    return f"{what}: {', '.join(bounds)}", np.searchsorted(edges, values, side="left")
