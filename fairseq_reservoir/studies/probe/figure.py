@@ -13,6 +13,7 @@ SUFFIXES = (".svg", ".png", ".pdf")
 _MARKERS = {"trained": "o", "frozen": "s", "partly frozen": "D", "masked": "^", "left out": "x"}
 _FILLED = ("trained", "left out")
 _COLUMNS = 3
+_LONGEST = 26  # characters of a name in the legend
 # Dates and versions are left out, so that the same results always give the same file.
 _METADATA = {".svg": {"Date": None}, ".png": {"Software": None}, ".pdf": {"CreationDate": None}}
 
@@ -90,10 +91,15 @@ def _passed_on(each: Probed, name: str, which: str) -> list[Estimate]:
     return found
 
 
+def _short(name: str) -> str:
+    """Keep the end of a long name, so that the legend fits into its place."""
+    return name if len(name) <= _LONGEST else f"...{name[3 - _LONGEST :]}"
+
+
 def _legend(probed: Sequence[Probed], states: Sequence[str]) -> list[Any]:
     from matplotlib.lines import Line2D
 
-    lines = [Line2D([], [], color=COLOURS[i % len(COLOURS)], label=each.name) for i, each in enumerate(probed)]
+    lines = [Line2D([], [], color=COLOURS[i % len(COLOURS)], label=_short(each.name)) for i, each in enumerate(probed)]
     for state in states:
         label = {"frozen": "frozen (reservoir)"}.get(state, state)
         style: dict[str, Any] = dict(
