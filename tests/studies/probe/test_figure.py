@@ -49,4 +49,4 @@ def test_equal_results_give_equal_files(tmp_path):
             figure.draw(several, str(file), suffix)
         assert files[0].read_bytes() == files[1].read_bytes()
     text = (tmp_path / "0.svg").read_text()
-    assert "frozen (reservoir)" in text and "masked" not in text and "...er/folder/folder/folder/1" in text
+    assert "frozen (reservoir)" in text and "masked" not in text and ".../folder/folder/folder/1" in text
