@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Time to the best BLEU of deep encoders with random layers on IWSLT14: every depth and kind, then one report.
 #   BIN=FOLDER      made by scripts/prepare_iwslt14.sh
-#   DEPTHS="6 8 10 12"   layers of the encoder
+#   DEPTHS="4 6 8 10 12"   layers of the encoder
 #   KINDS="L T F drop"   see ../reservoir_transformers/iwslt14.sh
 #   FROZEN=2        random layers in each encoder
 #   SEEDS="1 2 3"   random seeds
@@ -12,7 +12,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" echo_state
 export FROZEN=${FROZEN:-2} RUNS=${RUNS:-runs/iwslt14}
 for seed in ${SEEDS:-1 2 3}; do
-    for depth in ${DEPTHS:-6 8 10 12}; do
+    for depth in ${DEPTHS:-4 6 8 10 12}; do
         for kind in ${KINDS:-L T F drop}; do
             DATA='' KIND=$kind DEPTH=$depth SEED=$seed bash "$here/../reservoir_transformers/iwslt14.sh" "$@"
         done

@@ -2,10 +2,14 @@
 count=--reservoir-count
 [[ $stack == encoder ]] || count=--reservoir-decoder-count
 model=("--$stack-layers" "$depth")
+type=
 case $kind in
     L) frozen=0 ;;
-    T) model+=(--reservoir-type transformer "$count" "$frozen") ;;
-    F) model+=(--reservoir-type ffn "$count" "$frozen") ;;
+    T) type=transformer ;;
+    F) type=ffn ;;
+    G) type=gru ;;
+    C) type=conv ;;
     drop) model+=("--$stack-layerdrop" "$(python -c "print(round($frozen / $depth, 4))")") ;;
-    *) die "KIND='$kind': choose L, T, F or drop" ;;
+    *) die "KIND='$kind': choose L, T, F, G, C or drop" ;;
 esac
+[[ -z $type ]] || model+=(--reservoir-type "$type" "$count" "$frozen")

@@ -3,7 +3,7 @@
 #   BIN=FOLDER      the text, made by fairseq-preprocess --only-source
 #   GLUE=FOLDER     a task, made by scripts/prepare_glue.sh with the text's own units and dictionary (--codes, --dict)
 #   CLASSES=2       number of classes: 2, or 3 for MNLI
-#   KIND=F          L: all layers are trained; T or F: kind of the FROZEN reservoirs; drop: LayerDrop skips FROZEN layers on average
+#   KIND=F          L: all layers are trained; T, F, G or C: kind of the FROZEN reservoirs; drop: LayerDrop skips FROZEN layers on average
 #   DEPTH=12        layers, including reservoirs
 #   FROZEN=4        number of reservoirs
 #   UPDATES=125000  updates of pretraining

@@ -32,9 +32,9 @@ def trained(printed):
     return options.parse_args_and_arch(options.get_training_parser(), commands_in(printed)["fairseq-train"])
 
 
-@pytest.mark.parametrize(
-    "kind, plan, layerdrop", [("L", None, 0), ("T", "LLTLTLLL", 0), ("F", "LLFLFLLL", 0), ("drop", None, 0.25)]
-)
+@pytest.mark.parametrize("kind, plan, layerdrop", [
+    ("L", None, 0), ("T", "LLTLTLLL", 0), ("F", "LLFLFLLL", 0), ("G", "LLGLGLLL", 0), ("C", "LLCLCLLL", 0), ("drop", None, 0.25),
+])  # fmt: skip
 def test_kinds_of_reservoirs(kind, plan, layerdrop, tmp_path):
     printed = dry_run(RESERVOIRS / "iwslt14.sh", tmp_path, KIND=kind, SEED="3")
     train = trained(printed)
@@ -44,6 +44,19 @@ def test_kinds_of_reservoirs(kind, plan, layerdrop, tmp_path):
     assert train.save_dir == str(tmp_path / "runs" / f"{kind}-8-{0 if kind == 'L' else 2}-3")
     generate = options.parse_args_and_arch(options.get_generation_parser(), commands_in(printed)["fairseq-generate"])
     assert (generate.beam, generate.tokenizer, generate.post_process) == (5, "moses", "subword_nmt")
+
+
+@pytest.mark.parametrize("recipe", ["iwslt14.sh", "wmt14.sh"])
+def test_reservoirs_in_both_stacks(recipe, tmp_path):
+    settings = {"KIND": "C", "DEPTH": "6", "FROZEN": "2", "DECODER_DEPTH": "3", "DECODER_FROZEN": "1"}
+    train = trained(dry_run(RESERVOIRS / recipe, tmp_path, **settings))
+    assert (train.reservoir_encoder, train.reservoir_decoder) == ("LCLCLL", "LCL")
+    assert train.save_dir == str(tmp_path / "runs" / "C-6-2-decoder-3-frozen-1-1")
+
+
+def test_a_trained_model_has_no_reservoirs_in_its_decoder(tmp_path):
+    ended = bash(RESERVOIRS / "iwslt14.sh", BIN="x", RUNS=str(tmp_path), DRY_RUN="1", KIND="L", DECODER_FROZEN="1")
+    assert ended.returncode == 2 and ended.stderr.endswith("DECODER_FROZEN=1: needs KIND=T, F, G or C\n")
 
 
 @pytest.mark.parametrize("gpus, batches", [("8", 1), ("3", 3), ("1", 8), ("0", 8)])
@@ -325,6 +338,7 @@ def test_every_recipe_has_a_mini_run():
         "rows.sh",
         "arms.sh",
         "kinds.sh",
+        "decoder.sh",
         "quickstart.sh",
     }
     recipes = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.sh") if path.name not in shared}
