@@ -263,7 +263,7 @@ def test_the_commands_of_the_one_layer_readme_run_where_the_others_do(tmp_path):
     readme = (MASKS / "README.md").read_text()
     (settings,) = re.findall(r"^    (export BIN=.*)$", readme, flags=re.MULTILINE)
     commands = re.findall(r"`([^`|\n]* bash [^`|\n]*)`", readme)
-    assert len(commands) == 11
+    assert len(commands) == 14
     for command in commands:
         ended = subprocess.run(
             ["bash", "-c", f"cd {EXAMPLES.parent} && {settings} && RUNS={tmp_path}/runs DRY_RUN=1 {command}"],
