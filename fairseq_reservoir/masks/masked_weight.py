@@ -19,6 +19,7 @@ from ..errors import InputError
 from ..plan.mask_choices import MaskChoices, Ratio
 from ..random_tensors import philox
 from ..random_tensors.recipe import Recipe
+from ..random_tensors.tensors import drawn
 from .pinned_mask import draw_pinned, pinned_per_row
 from .selection import select_masks
 
@@ -116,7 +117,7 @@ class MaskedWeight(nn.Module):
         self.register_parameter("scores", None)
         if learned:
             bound = 1 / 16 if self.choices.scope == "global" else 1 / math.sqrt(columns)
-            self.scores = nn.Parameter(philox.uniform(seed, f"{name}.scores", (rows, learned), bound))
+            self.scores = nn.Parameter(drawn(philox.uniform, seed, f"{name}.scores", (rows, learned), bound))
         self.register_parameter("row_gain", nn.Parameter(torch.ones(rows)) if row_gain else None)
         if self.choices.keep_schedule:
             self.register_buffer("num_updates", torch.zeros((), dtype=torch.int64))

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..plan.mask_choices import MaskChoices, keep_count
 from ..random_tensors import philox
+from ..random_tensors.tensors import drawn
 from .selection import select_largest
 
 
@@ -32,17 +33,17 @@ def draw_pinned(shape: Sequence[int], choices: MaskChoices, seed: int, name: str
     """
     rows, columns = shape
     per_row = pinned_per_row(columns, choices)
-    is_pinned = select_largest([philox.uniform(seed, f"{name}.pin", shape, 1.0)], [per_row], magnitude=False)[0]
+    is_pinned = select_largest([drawn(philox.uniform, seed, f"{name}.pin", shape, 1.0)], [per_row], magnitude=False)[0]
     by_row = choices.scope == "row"
     size, pinned = (columns, per_row) if by_row else (rows * columns, rows * per_row)
     if pinned == size:
         counts = [keep_count(ratio, size) for ratio in choices.keep_ratios]
     else:
         counts = [math.floor(Fraction(str(ratio)) * pinned + Fraction(1, 2)) for ratio in choices.keep_ratios]
-    drawn = philox.uniform(seed, f"{name}.pinned_mask", shape, 1.0).masked_fill(~is_pinned, -math.inf)
-    mask = select_largest([drawn if by_row else drawn.reshape(1, -1)], counts, magnitude=False)[0].reshape(shape)
+    values = drawn(philox.uniform, seed, f"{name}.pinned_mask", shape, 1.0).masked_fill(~is_pinned, -math.inf)
+    mask = select_largest([values if by_row else values.reshape(1, -1)], counts, magnitude=False)[0].reshape(shape)
     if choices.kind == "signed":
-        mask = mask.to(torch.int8) * philox.sign(seed, f"{name}.pinned_sign", shape).to(torch.int8)
+        mask = mask.to(torch.int8) * drawn(philox.sign, seed, f"{name}.pinned_sign", shape).to(torch.int8)
     # A stable sort moves the entries that are not pinned to the front, in order. Unlike nonzero, it works on the meta device.
     learned = is_pinned.to(torch.int8).argsort(dim=1, stable=True)[:, : columns - per_row].contiguous()
     return mask, learned, counts

@@ -50,8 +50,8 @@ class _Signs:
 
     def __init__(self, recipe: Recipe, seed: int, rounding: torch.dtype, dtype: torch.dtype) -> None:
         self.recipe, self.seed, self.dtype = recipe, seed, dtype
-        size = constant_size(recipe.shape) * torch.tensor(recipe.scale, dtype=torch.float32)
-        self.size = size.to(rounding).to(dtype).item()
+        size = torch.tensor(float(constant_size(recipe.shape)), dtype=torch.float32)
+        self.size = (size * torch.tensor(recipe.scale, dtype=torch.float32)).to(rounding).to(dtype).item()
 
     def times(self, mask: Tensor, rows: Tensor | None = None) -> Tensor:
         """Compute W * mask; mask: int8. ``rows``: the row of W for each row of the mask; None for all rows."""

@@ -8,18 +8,19 @@ Uniform and sign tensors have the same bits on every machine: each value is an e
 Normal tensors need ``log`` and ``cos``, and the last bit of both depends on the platform's libm. They are computed in
 float64, and differ between machines by about 1e-6.
 
-Inside ``torch.device("meta")``, each function returns a tensor without values.
+This module needs no torch and returns NumPy arrays. ``tensors.drawn`` converts them.
 """
 
-import functools
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import torch
 
 Shape = Sequence[int]
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+Doubles = np.ndarray[Any, np.dtype[np.float64]]
 GENERATOR = "philox4x64-10/sha256/v1"
 
 
@@ -31,20 +32,7 @@ def words(seed: int, name: str, count: int) -> np.ndarray:
     return raw.astype("<u8", copy=False).view("<u4")[:count]
 
 
-def _empty_on_meta(draw: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Decorate a drawing function: inside ``torch.device("meta")`` it returns a tensor without values."""
-
-    @functools.wraps(draw)
-    def wrapper(seed: int, name: str, shape: Shape, *args: float) -> torch.Tensor:
-        if torch.get_default_device().type == "meta":
-            return torch.empty(shape, dtype=torch.float64 if draw.__name__ == "normal" else torch.float32)
-        return draw(seed, name, shape, *args)
-
-    return wrapper
-
-
-@_empty_on_meta
-def uniform(seed: int, name: str, shape: Shape, bound: float) -> torch.Tensor:
+def uniform(seed: int, name: str, shape: Shape, bound: float) -> Floats:
     """Draw float32 values uniformly from 2^24 equidistant points in (-bound, bound), symmetric about 0.
 
     With w, the upper 24 bits of a random word, ``value = (2w + 1 - 2^24) * (bound / 2^24)``. The first factor is an odd integer
@@ -53,15 +41,14 @@ def uniform(seed: int, name: str, shape: Shape, bound: float) -> torch.Tensor:
     centred = (words(seed, name, math.prod(shape)) >> 8).astype(np.int32)
     centred *= 2
     centred += 1 - 2**24
-    return torch.from_numpy(centred.astype(np.float32) * np.float32(bound / 2**24)).reshape(shape)
+    return (centred.astype(np.float32) * np.float32(bound / 2**24)).reshape(shape)
 
 
-@_empty_on_meta
-def sign(seed: int, name: str, shape: Shape) -> torch.Tensor:
+def sign(seed: int, name: str, shape: Shape) -> Floats:
     """Draw -1 or +1 (float32) with probability 1/2 each. An entry uses one bit of a random word."""
     count = math.prod(shape)
     bits = np.unpackbits(sign_bits(seed, name, count), count=count, bitorder="little")
-    return torch.from_numpy(bits.astype(np.float32) * 2 - 1).reshape(shape)
+    return (bits.astype(np.float32) * 2 - 1).reshape(shape)
 
 
 def sign_bits(seed: int, name: str, count: int) -> np.ndarray:
@@ -72,9 +59,9 @@ def sign_bits(seed: int, name: str, count: int) -> np.ndarray:
     return words(seed, name, (count + 31) // 32).view(np.uint8)
 
 
-@_empty_on_meta
-def normal(seed: int, name: str, shape: Shape) -> torch.Tensor:
+def normal(seed: int, name: str, shape: Shape) -> Doubles:
     """Draw standard normal values (float64). Each is computed from two random words (Box and Muller, 1958)."""
     count = math.prod(shape)
     u = (words(seed, name, 2 * count).astype(np.float64) + 0.5) / 2**32
-    return torch.from_numpy(np.sqrt(-2 * np.log(u[0::2])) * np.cos(2 * math.pi * u[1::2])).reshape(shape)
+    values: Doubles = np.sqrt(-2 * np.log(u[0::2])) * np.cos(2 * math.pi * u[1::2])
+    return values.reshape(shape)

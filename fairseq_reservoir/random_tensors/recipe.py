@@ -3,14 +3,18 @@
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
 
 from . import initialisers
+from .philox import Floats
 
-_VECTORS: dict[str, Callable[..., torch.Tensor]] = {
-    "ones": lambda seed, name, shape: torch.ones(shape),
+if TYPE_CHECKING:
+    import torch
+
+_VECTORS: dict[str, Callable[..., Floats]] = {
+    "ones": lambda seed, name, shape: np.ones(shape, dtype=np.float32),
     "bias_uniform": initialisers.bias_uniform,
 }
 INITIALISERS = {**initialisers.MATRIX_INITIALISERS, **_VECTORS, "embedding_normal": initialisers.embedding_normal}
@@ -45,10 +49,14 @@ class Recipe:
         """Whether every machine draws the same bits. If not, values differ between machines by about 1e-6 (see ``philox``)."""
         return self.initialiser in _EXACT
 
-    def draw(self, seed: int) -> torch.Tensor:
+    def draw(self, seed: int) -> "torch.Tensor":
         """Draw the tensor (float32) for a seed. Inside ``torch.device("meta")`` it has no values."""
-        if torch.get_default_device().type == "meta":
-            return torch.empty(self.shape)
+        from .tensors import drawn
+
+        return drawn(lambda seed, *_: self.draw_array(seed), seed, self.name, self.shape)
+
+    def draw_array(self, seed: int) -> Floats:
+        """Draw the values as a NumPy array. Only ``orthogonal`` needs torch."""
         options = {} if self.fan_in is None else {"fan_in": self.fan_in}
         make = INITIALISERS[self.initialiser]
         shape = self.shape if len(self.shape) < 3 else (self.shape[0], math.prod(self.shape[1:]))
@@ -56,8 +64,9 @@ class Recipe:
             value = make(seed, self.name, shape, **options)
         else:
             block = (shape[0] // self.blocks, *shape[1:])
-            value = torch.cat([make(seed, f"{self.name}/{i}", block, **options) for i in range(self.blocks)])
-        value = value if self.scale == 1 else value * torch.tensor(self.scale, dtype=torch.float32)
+            value = np.concatenate([make(seed, f"{self.name}/{i}", block, **options) for i in range(self.blocks)])
+        if self.scale != 1:
+            value *= np.float32(self.scale)
         if self.zero_row is not None:
             value[self.zero_row] = 0
         return value.reshape(self.shape)

@@ -43,7 +43,7 @@ def test_the_gradient_is_that_of_an_ordinary_layer_with_the_rounded_matrix(kind)
 def test_it_starts_from_seed_and_name():
     assert linear().latent.equal(linear().latent) and not linear().latent.equal(linear(name="v").latent)
     # Kaiming uniform with fan-in 6 is within sqrt(6 / 6).
-    assert linear(gain=0.5).latent.equal(philox.uniform(1, "w", (4, 6), 1.0) * 0.5)
+    assert linear(gain=0.5).latent.equal(torch.from_numpy(philox.uniform(1, "w", (4, 6), 1.0)) * 0.5)
 
 
 @pytest.mark.parametrize("kind", KINDS)

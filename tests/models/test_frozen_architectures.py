@@ -98,7 +98,9 @@ def test_frozen_tensors_are_drawn_from_seed_and_name(init):
     assert len(frozen) == (8 + 4) * 2 == len(ours.recipes)
     for name in frozen:
         value = values(ours)[name]
-        expected = torch.zeros(len(value)) if name.endswith("bias") else draw(5, name, tuple(value.shape))
+        expected = (
+            torch.zeros(len(value)) if name.endswith("bias") else torch.from_numpy(draw(5, name, tuple(value.shape)))
+        )
         assert torch.equal(value, expected) and torch.equal(values(other)[name], value)
     assert all(torch.equal(values(ours)[name], value) for name, value in values(plain).items() if name not in frozen)
     left_out = {item.name for item in ledger(ours).with_roles("random") if item.export_bytes() == 0}

@@ -3,6 +3,7 @@
 import hashlib
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,13 +11,13 @@ from fairseq_reservoir.random_tensors import initialisers
 from fairseq_reservoir.random_tensors.initialisers import EXACT, MATRIX_INITIALISERS
 
 
-def sha(tensor):
-    return hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()
+def sha(array):
+    return hashlib.sha256(array.tobytes()).hexdigest()
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (8, 32), (32, 8), (1, 5), (5, 1)])
 def test_orthogonal(shape):
-    w = initialisers.orthogonal(1, "w", shape).double()
+    w = torch.from_numpy(initialisers.orthogonal(1, "w", shape)).double()
     gram = w @ w.T if shape[0] <= shape[1] else w.T @ w
     assert (gram - torch.eye(min(shape), dtype=torch.float64)).abs().max() < 1e-6
 
@@ -25,9 +26,8 @@ def test_orthogonal_is_the_unique_factor_with_positive_diagonal():
     # Q of A = QR with diag(R) > 0 is unique, so Q^T A must be upper triangular with a positive diagonal.
     from fairseq_reservoir.random_tensors import philox
 
-    a = philox.normal(1, "w", (12, 5))
-    r = initialisers.orthogonal(1, "w", (12, 5)).double().T @ a
-    assert r.tril(-1).abs().max() < 1e-5 and r.diagonal().min() > 0
+    r = initialisers.orthogonal(1, "w", (12, 5)).T @ philox.normal(1, "w", (12, 5))
+    assert np.abs(np.tril(r, -1)).max() < 1e-5 and np.diagonal(r).min() > 0
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -39,7 +39,7 @@ def test_orthogonal_does_not_depend_on_the_number_of_threads(threads):
         assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
-    assert torch.equal(value, initialisers.orthogonal(1, "w", (96, 160)))
+    assert np.array_equal(value, initialisers.orthogonal(1, "w", (96, 160)))
 
 
 # shape (out, in) = (30, 50): fan_in 50, fan_in + fan_out 80
@@ -55,8 +55,8 @@ def test_orthogonal_does_not_depend_on_the_number_of_threads(threads):
 )
 def test_bounds_and_moments(kind, bound, std):
     w = MATRIX_INITIALISERS[kind](1, "w", (30, 50))
-    assert w.dtype == torch.float32 and w.shape == (30, 50)
-    assert w.abs().max() <= bound
+    assert w.dtype == np.float32 and w.shape == (30, 50)
+    assert np.abs(w).max() <= bound
     assert abs(w.mean()) < 5 * std / math.sqrt(1500)
     assert abs(w.std() / std - 1) < 0.08
 
@@ -69,7 +69,7 @@ def test_diagonal_and_zero_also_where_not_square():
 
 def test_bias_bound_is_pytorchs():
     b = initialisers.bias_uniform(1, "b", (1000,), fan_in=16)
-    assert 0.24 < b.abs().max() < 0.25
+    assert 0.24 < np.abs(b).max() < 0.25
 
 
 def test_golden_bits_of_the_exact_ones():

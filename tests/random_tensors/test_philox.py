@@ -9,8 +9,8 @@ import torch
 from fairseq_reservoir.random_tensors import philox
 
 
-def sha(tensor):
-    return hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()
+def sha(array):
+    return hashlib.sha256(array.tobytes()).hexdigest()
 
 
 def test_the_generator_is_philox4x64_10():
@@ -39,7 +39,7 @@ def test_torch_and_numpy_global_state_do_not_matter():
     torch.manual_seed(99)
     np.random.seed(99)
     torch.rand(3)
-    assert torch.equal(philox.uniform(3, "x", (5, 7), 0.5), before)
+    assert np.array_equal(philox.uniform(3, "x", (5, 7), 0.5), before)
 
 
 def test_uniform_by_hand():
@@ -52,22 +52,22 @@ def test_uniform_by_hand():
 @pytest.mark.parametrize("bound", [1.0, 0.01])
 def test_uniform_is_open_symmetric_and_flat(bound):
     x = philox.uniform(1, "z", (200_000,), bound) / bound
-    assert x.abs().max() < 1
+    assert np.abs(x).max() < 1
     assert abs(x.mean()) < 5 / (3 * 200_000) ** 0.5  # five standard errors of a uniform of variance 1/3
     assert abs(x.var() - 1 / 3) < 0.005
-    assert torch.histc(x, 10, -1, 1).sub(20_000).abs().max() < 5 * (200_000 * 0.1 * 0.9) ** 0.5
+    assert np.abs(np.histogram(x, 10, (-1, 1))[0] - 20_000).max() < 5 * (200_000 * 0.1 * 0.9) ** 0.5
 
 
 def test_sign_is_one_bit_of_the_stream_per_entry():
     word = int(philox.words(1, "s", 1)[0])
     assert philox.sign(1, "s", (32,)).tolist() == [1.0 if word >> i & 1 else -1.0 for i in range(32)]
-    assert philox.sign(1, "s", (3, 11)).unique().tolist() == [-1.0, 1.0]
+    assert np.unique(philox.sign(1, "s", (3, 11))).tolist() == [-1.0, 1.0]
 
 
 def test_normal_is_box_muller_of_word_pairs():
     u = (philox.words(1, "n", 4).astype(np.float64) + 0.5) / 2**32
     by_hand = [np.sqrt(-2 * np.log(u[2 * i])) * np.cos(2 * np.pi * u[2 * i + 1]) for i in range(2)]
-    assert torch.allclose(philox.normal(1, "n", (2,)), torch.tensor(by_hand, dtype=torch.float64), rtol=1e-14, atol=0)
+    assert np.allclose(philox.normal(1, "n", (2,)), by_hand, rtol=1e-14, atol=0)
     x = philox.normal(1, "big", (200_000,))
     assert abs(x.mean()) < 0.012 and abs(x.std() - 1) < 0.008
 
@@ -75,7 +75,7 @@ def test_normal_is_box_muller_of_word_pairs():
 def test_golden_bits():
     """These bits must never change, because checkpoints store seeds instead of weights."""
     name = "encoder.layers.1.fc1.weight"
-    assert sha(torch.from_numpy(philox.words(1, name, 64).view(np.int32).copy())) == WORDS
+    assert sha(philox.words(1, name, 64)) == WORDS
     assert sha(philox.uniform(1, name, (64, 32), 0.125)) == UNIFORM
     assert sha(philox.sign(1, name, (64, 32))) == SIGN
 

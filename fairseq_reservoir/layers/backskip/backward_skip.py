@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ...random_tensors import philox
+from ...random_tensors.tensors import drawn
 from .least_squares import LeastSquares
 
 WARMUP_UPDATES = 100  # the default of --backskip-warmup
@@ -80,7 +81,7 @@ class Reinforce(nn.Module):
         super().__init__()
         bound = math.sqrt(3 / width)
         self.register_buffer(
-            "hidden", philox.uniform(seed, f"{name}.backskip.hidden", (_HIDDEN, width), bound), persistent=False
+            "hidden", drawn(philox.uniform, seed, f"{name}.backskip.hidden", (_HIDDEN, width), bound), persistent=False
         )
         self.value = LeastSquares(_HIDDEN + 1, 1)
 
