@@ -15,24 +15,23 @@ of bytes, or null for an uncoded plane. The bytes of all planes follow each othe
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-import torch
 
 from ..errors import InputError
 from ..masks import bits
 from ..masks.levels import Levels
-from ..random_tensors import digest
 from . import entropy_code
 from .entropy_code import Symbols
+from .stored import DTYPES, Stored, from_torch, to_torch
 
-Tensors = dict[str, torch.Tensor]
+if TYPE_CHECKING:
+    import torch
+
+Tensors = dict[str, "torch.Tensor"]
 Body = dict[str, Any]
 
-_DTYPES: dict[str, torch.dtype] = {
-    name: getattr(torch, name) for name in "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split()
-}
 _MOST_PER_BYTE = 1024  # maximum number of symbols per stored byte
 # A code of n expected bits must have n + _STATE_BITS bits, plus or minus _SLACK_BITS + _SLACK * n. The coder's last state needs one or
 # two 32-bit words, 48 bits on average.
@@ -85,13 +84,13 @@ class Entry:
 
     Attributes:
         shape: shape of the tensor.
-        dtype: dtype of the numbers; None for packed whole numbers.
+        dtype: torch's name for the dtype of the numbers; None for packed whole numbers.
         bits: number of bits of each packed whole number; 8 with a dtype.
         planes: planes of the tensor, with None for an uncoded plane. Empty for an uncoded tensor.
     """
 
     shape: list[int]
-    dtype: torch.dtype | None
+    dtype: str | None
     bits: int
     planes: tuple[Plane | None, ...]
 
@@ -103,7 +102,8 @@ class Entry:
             ValueError: ``raw`` is not the description of a tensor, or the tensor is too large for the file.
         """
         raw = raw if type(raw) is dict else {}
-        shape, dtype, width = raw.get("shape"), _DTYPES.get(str(raw.get("dtype"))), raw.get("bits", 8)
+        shape, width = raw.get("shape"), raw.get("bits", 8)
+        dtype = name if (name := str(raw.get("dtype"))) in DTYPES.values() else None
         if not is_shape(shape) or math.prod(shape) > _MOST_PER_BYTE * payload_bytes:
             raise ValueError(
                 f"shape {str(shape)[:80]} is invalid, or too large for a file with {payload_bytes:,} bytes of tensors"
@@ -112,7 +112,7 @@ class Entry:
             raise ValueError("its dtype or its number of bits is invalid")
         if dtype and "planes" not in raw:
             return cls(shape, dtype, width, ())
-        planes, number = raw.get("planes"), dtype.itemsize if dtype else 1
+        planes, number = raw.get("planes"), Stored(dtype, (), b"").item_bytes if dtype else 1
         if type(planes) is not list or len(planes) != number:
             raise ValueError(f"a tensor of its type must have {number} planes")
         count = math.prod(shape)
@@ -126,11 +126,11 @@ class Entry:
     def stored(self) -> int:
         """Number of bytes of the tensor in the file."""
         if not self.planes and self.dtype:
-            return self.count * self.dtype.itemsize
+            return self.count * Stored(self.dtype, (), b"").item_bytes
         return sum(_length(plane, self.count) for plane in self.planes)
 
 
-def pack(body: Body, tensors: Tensors) -> tuple[Body, torch.Tensor]:
+def pack(body: Body, tensors: Tensors) -> tuple[Body, "torch.Tensor"]:
     """Return the description of an export in the compact form, and the bytes of all tensors as a tensor, uint8 (bytes,).
 
     Args:
@@ -142,7 +142,8 @@ def pack(body: Body, tensors: Tensors) -> tuple[Body, torch.Tensor]:
     """
     entries, parts, symbols = {}, {}, 0
     whole_numbers = _whole_numbers(body)
-    for name, tensor in tensors.items():
+    found = {name: from_torch(tensor) for name, tensor in tensors.items()}
+    for name, tensor in found.items():
         entry, planes = _in_planes(tensor, whole_numbers.get(name))
         written = [_written(plane) for plane in planes]
         payload = b"".join(part for _, part in written)
@@ -152,28 +153,39 @@ def pack(body: Body, tensors: Tensors) -> tuple[Body, torch.Tensor]:
             symbols += sum(map(len, planes))
     if symbols > _MOST_PER_BYTE * sum(map(len, parts.values())):
         entries, parts = {}, {}
-    coded = {name: entries.get(name) or _plain(tensor) for name, tensor in tensors.items()}
-    row = b"".join(parts[name] if name in parts else digest.raw_bytes(tensors[name]) for name in sorted(tensors))
-    return {**body, "coded": coded}, torch.from_numpy(np.frombuffer(bytearray(row), dtype=np.uint8))
+    coded = {name: entries.get(name) or _plain(tensor) for name, tensor in found.items()}
+    row = b"".join(parts[name] if name in parts else found[name].data for name in sorted(found))
+    return {**body, "coded": coded}, to_torch(Stored("uint8", (len(row),), row))
 
 
-def checked_shapes(path: str | Path, body: Body, payload: torch.Tensor) -> dict[str, list[int]]:
+def checked_shapes(path: str | Path, body: Body, stored: int) -> dict[str, list[int]]:
     """Return the shapes of all tensors without decoding them. Masks and levels have one dimension here.
+
+    Args:
+        path: path of the file, for messages.
+        body: description of the export.
+        stored: number of bytes of the coded tensors.
 
     Raises:
         InputError: the description is not usable; see ``unpack``.
     """
-    entries = _read_entries(path, body["coded"], digest.raw_bytes(payload).nbytes)
+    entries = _read_entries(path, body["coded"], stored)
     return {name: entry.shape for name, entry in entries.items()}
 
 
-def unpack(path: str | Path, body: Body, payload: torch.Tensor) -> tuple[Body, Tensors]:
-    """Return the description and the tensors that were passed to ``pack``.
+def unpack(path: str | Path, body: Body, payload: "torch.Tensor") -> tuple[Body, Tensors]:
+    """Return the description and the tensors that were passed to ``pack``. Raises the errors of ``unpack_stored``."""
+    body, found = unpack_stored(path, body, from_torch(payload))
+    return body, {name: to_torch(tensor) for name, tensor in found.items()}
+
+
+def unpack_stored(path: str | Path, body: Body, payload: Stored) -> tuple[Body, dict[str, Stored]]:
+    """``unpack`` without torch.
 
     Raises:
         InputError: the package constriction is not installed, or the description does not fit the bytes.
     """
-    rest, tensors = digest.raw_bytes(payload), {}
+    rest, tensors = memoryview(payload.data), {}
     for name, entry in sorted(_read_entries(path, body["coded"], rest.nbytes).items()):
         planes, lengths = [], [_length(plane, entry.count) for plane in entry.planes]
         try:
@@ -191,7 +203,8 @@ def unpack(path: str | Path, body: Body, payload: torch.Tensor) -> tuple[Body, T
 def entropy_bytes(body: Body, tensors: Tensors) -> int:
     """Return the entropy of an export's tensors in bytes: the sum of the entropies of all planes."""
     whole_numbers = _whole_numbers(body)
-    planes = (plane for name in tensors for plane in _in_planes(tensors[name], whole_numbers.get(name))[1])
+    found = {name: from_torch(tensor) for name, tensor in tensors.items()}
+    planes = (plane for name in found for plane in _in_planes(found[name], whole_numbers.get(name))[1])
     return math.ceil(math.fsum(entropy_code.entropy_bits(entropy_code.counts_of(plane)) for plane in planes) / 8)
 
 
@@ -202,25 +215,25 @@ def _whole_numbers(body: Body) -> dict[str, tuple[list[int], int]]:
     return masks | {name: (rounded["shape"], Levels(rounded["kind"]).bits) for name, rounded in levels.items()}
 
 
-def _plain(tensor: torch.Tensor) -> dict[str, Any]:
-    return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
+def _plain(tensor: Stored) -> dict[str, Any]:
+    return {"shape": list(tensor.shape), "dtype": tensor.dtype}
 
 
-def _in_planes(tensor: torch.Tensor, packed: tuple[list[int], int] | None) -> tuple[dict[str, Any], list[Symbols]]:
+def _in_planes(tensor: Stored, packed: tuple[list[int], int] | None) -> tuple[dict[str, Any], list[Symbols]]:
     """Return the description of a tensor, and its planes. ``packed`` has the shape and the bits of packed whole numbers, or is None."""
     if packed:
         shape, width = packed
-        entries = bits.unpack(tensor, shape, width).numpy().reshape(-1).view(np.uint8)
+        entries = bits.unpack_array(np.frombuffer(tensor.data, np.uint8), shape, width).reshape(-1).view(np.uint8)
         return {"shape": [len(entries)], "bits": width}, [entries]
-    numbers = np.asarray(digest.raw_bytes(tensor), dtype=np.uint8).reshape(-1, tensor.element_size())
+    numbers = np.frombuffer(tensor.data, dtype=np.uint8).reshape(-1, tensor.item_bytes)
     return _plain(tensor), [np.ascontiguousarray(plane) for plane in numbers.T]
 
 
-def _tensor(entry: Entry, planes: list[Symbols]) -> torch.Tensor:
+def _tensor(entry: Entry, planes: list[Symbols]) -> Stored:
     if entry.dtype is None:
-        return bits.pack(torch.from_numpy(planes[0]), entry.bits)
-    numbers = torch.from_numpy(np.stack(planes, axis=-1))
-    return numbers.reshape(-1).view(entry.dtype).reshape(entry.shape)
+        packed = bits.pack_array(planes[0], entry.bits)
+        return Stored("uint8", packed.shape, packed.tobytes())
+    return Stored(entry.dtype, tuple(entry.shape), np.stack(planes, axis=-1).tobytes())
 
 
 def _written(plane: Symbols) -> tuple[dict[str, Any] | None, bytes]:

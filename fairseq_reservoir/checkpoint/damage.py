@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..fairseq_repairs import archive
-from . import packed_file
+from . import export_file
 
 logger = logging.getLogger(__name__)
 # Every pickle of protocol 2 or later begins with this byte, and so does every file that torch.save wrote before version 1.6.
@@ -98,7 +98,7 @@ def _damage(path: Path, size: int, changed: int) -> str | None:
 
     Exports are skipped: their first bytes may look like an archive, and their hashes are compared when they are read.
     """
-    if packed_file.is_export(path):
+    if export_file.is_export(path):
         return None
     with open(path, "rb") as stream:
         return archive.damage(stream) if archive.is_archive(stream) else None
@@ -107,7 +107,7 @@ def _damage(path: Path, size: int, changed: int) -> str | None:
 @functools.lru_cache
 def _warn_unless_verified(path: Path, size: int, changed: int) -> None:
     """Warn if a checkpoint has no checksums, once for each path, size and time of the last change."""
-    if packed_file.is_export(path):
+    if export_file.is_export(path):
         return
     with open(path, "rb") as stream:
         begin = stream.read(2)

@@ -18,11 +18,13 @@ from ..random_tensors.recipe import Recipe
 from ..text import collect
 from ..text.collect import TextFlags as TextFlags  # an argument of ``export``
 from ..text.parts import TextParts
-from . import anonymize, compact as compact_form, dictionaries, entropy_code, packed_file, reader
+from . import anonymize, compact as compact_form, dictionaries, entropy_code, packed_file
 from .ledger import WIDTHS, Item, Ledger
 from .meta_checkpoint import Checkpoint, dictionary_sizes, open_checkpoint
 from .origin import dictionaries_of
 from .packed_masks import pack_levels, pack_masks
+
+_ROUNDINGS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,7 @@ def _stored(source: Checkpoint, item: Item, dtype: str) -> torch.Tensor:
 
 
 def _narrowed(name: str, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
-    stored = tensor.to(reader.ROUNDINGS[dtype])
+    stored = tensor.to(_ROUNDINGS[dtype])
     if bool(stored.isinf().sum() > tensor.isinf().sum()):
         largest = tensor.abs().max().item()
         raise InputError(
@@ -247,7 +249,7 @@ def _random(
 def _rounding(recipe: Recipe, entry: dict[str, Any], seed: int) -> str | None:
     """Return the dtype to which the drawn tensor must be rounded to equal the stored tensor; None if there is none."""
     drawn = recipe.draw(seed)
-    for name, kind in reader.ROUNDINGS.items():
+    for name, kind in _ROUNDINGS.items():
         if digest.of_tensor(drawn.to(kind).float()) == entry["sha256"]:
             return name
     return None

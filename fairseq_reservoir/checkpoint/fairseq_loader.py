@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from ..errors import InputError
 from ..options.fairseq_flags import architecture_of
-from . import claims, damage, dictionaries, model_path_checks, packed_file, reader
+from . import claims, damage, dictionaries, export_file, model_path_checks, reader
 from .origin import dictionaries_of
 from .pretrained_embeddings import building_for_a_checkpoint
 from .unregistered import refuse_unknown_kinds
@@ -32,7 +32,7 @@ def read_export(
 ) -> dict[str, Any]:
     """Hook of ``load_checkpoint_to_cpu``: also read exports, and report errors in one line with the file and the reason."""
     with damage.reading(path):
-        if packed_file.is_export(path):
+        if export_file.is_export(path):
             state: dict[str, Any] = _state(path, arg_overrides)
         else:
             state = load_checkpoint_to_cpu(path, arg_overrides, load_on_all_ranks)
@@ -68,8 +68,8 @@ def load_with_dictionaries(
 
 def _state(path: str, arg_overrides: dict[str, Any] | None) -> dict[str, Any]:
     """Read an export and return the state of a fairseq checkpoint, without optimizer state and position in the data."""
-    body, tensors = packed_file.read(path, partial(_check_claims, path))
-    if not packed_file.is_compact(body):
+    body, tensors = export_file.read(path, partial(_check_claims, path))
+    if not export_file.is_compact(body):
         reader.check_sizes(path, body, tensors)
         _check_claims(path, body, {name: list(tensor.shape) for name, tensor in tensors.items()})
     config = _config(body)

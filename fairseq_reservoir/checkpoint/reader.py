@@ -1,28 +1,35 @@
-"""Read the tensors of an export without fairseq: stored tensors, and random tensors drawn from the seed."""
+"""Read the tensors of an export without fairseq: stored tensors, and random tensors drawn from the seed.
 
+``arrays`` returns NumPy arrays and needs no torch. ``read_state_dict`` and ``state_dict`` return torch's tensors.
+"""
+
+import hashlib
 import math
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
 
 from ..errors import InputError
 from ..masks import bits
 from ..masks.levels import KINDS, Levels, name_of_scales
-from ..random_tensors import digest
 from ..random_tensors.philox import GENERATOR
 from ..random_tensors.recipe import OF_ANY_SHAPE, Recipe
-from . import damage, packed_file
+from . import export_file
 from .compact import is_shape, refuse_entry
+from .stored import Array, Stored, round_to
 
-Tensors = dict[str, torch.Tensor]
+if TYPE_CHECKING:
+    import torch
+
+Tensors = dict[str, Stored]
 
 # Maximum number of random numbers in a file: more than any model has, and enough to fill the memory of most machines.
 MOST_DRAWN = 2**31
-ROUNDINGS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+_ROUNDINGS = ("fp32", "fp16", "bf16")
 
 
-def read_state_dict(path: str) -> dict[str, torch.Tensor]:
+def read_state_dict(path: str) -> dict[str, "torch.Tensor"]:
     """Return the state dict of the exported model, float32 as in fairseq's checkpoints.
 
     Mask entries replace the scores, because selecting the largest entries gives the same mask. Levels replace the latent weights, and
@@ -31,27 +38,38 @@ def read_state_dict(path: str) -> dict[str, torch.Tensor]:
     Raises:
         InputError: the file is truncated, altered or not an export, or a random tensor drawn on this machine has other bits.
     """
+    from . import damage
+
     with damage.reading(path):
-        return state_dict(path, *packed_file.read(path))
+        return state_dict(path, *export_file.read(path))
 
 
-def state_dict(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, torch.Tensor]:
-    """Return the state dict from the result of ``packed_file.read``."""
+def state_dict(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, "torch.Tensor"]:
+    """Return the state dict from the result of ``export_file.read``."""
+    import torch
+
+    found = arrays(path, body, tensors)
+    shared = {id(array): torch.from_numpy(array) for array in found.values()}
+    return {name: shared[id(array)] for name, array in found.items()}
+
+
+def arrays(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, Array]:
+    """Return the state dict from the result of ``export_file.read`` as NumPy arrays. Tied parameters share one array."""
     check_sizes(path, body, tensors)
     if body["random"] and body["generator"] != GENERATOR:
         raise InputError(
             f"{path}: its random tensors need the generator {body['generator']}; this fairseq_reservoir has {GENERATOR}"
         )
-    state = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+    state = {name: tensor.array() for name, tensor in tensors.items()}
     for name, mask in body["masks"].items():
-        state[name] = bits.unpack(tensors[name], **mask).float()
+        state[name] = bits.unpack_array(state[name], **mask).astype(np.float32)
     for name, rounded in body.get("levels", {}).items():
         levels = Levels(rounded["kind"])
-        state[name] = levels.from_numbers(bits.unpack(tensors[name], rounded["shape"], levels.bits))
+        state[name] = levels.from_numbers(bits.unpack_array(state[name], rounded["shape"], levels.bits))
     for name, random in body["random"].items():
         if name not in state:
             state[name] = _draw(name, random, body["seed"])
-        if digest.of_tensor(state[name]) != random["sha256"]:
+        if hashlib.sha256(state[name].tobytes()).hexdigest() != random["sha256"]:
             raise InputError(
                 f"{path}: {name}, drawn on this machine, differs from the tensor of the training (orthogonal and normal tensors"
                 " agree across machines only to about 1e-6); export the checkpoint again without --regenerate"
@@ -72,8 +90,8 @@ def check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
         if name not in tensors or not is_shape(shape) or planes not in range(1, 9):
             refuse(name, otherwise)
         packed = tensors[name]
-        if packed.dtype != torch.uint8 or packed.numel() != bits.bytes_of(math.prod(shape), planes):
-            refuse(name, f"shape {shape} does not fit {packed.numel():,} bytes")
+        if packed.dtype != "uint8" or packed.nbytes != bits.bytes_of(math.prod(shape), planes):
+            refuse(name, f"shape {shape} does not fit {packed.nbytes:,} bytes")
 
     for name, mask in body["masks"].items():
         check_packed(name, mask["shape"], mask["bits"], "not a mask")
@@ -96,8 +114,10 @@ def check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
             refuse(name, f"with shape {shape} the file needs more than {MOST_DRAWN:,} random numbers")
 
 
-def _draw(name: str, random: dict[str, Any], seed: int) -> torch.Tensor:
+def _draw(name: str, random: dict[str, Any], seed: int) -> Array:
     """Draw a random tensor, and round it if it was trained in half precision."""
     recipe = {key: value for key, value in random.items() if key not in ("sha256", "rounded")}
-    drawn = Recipe.from_json({"name": name, **recipe}).draw(seed)
-    return drawn.to(ROUNDINGS[random.get("rounded", "fp32")]).float()
+    rounding = random.get("rounded", "fp32")
+    if rounding not in _ROUNDINGS:
+        raise KeyError(rounding)
+    return round_to(Recipe.from_json({"name": name, **recipe}).draw_array(seed), rounding)

@@ -1,9 +1,12 @@
 """Levels to which trained weights are rounded: their values, the scale of a matrix, and the nearest level of a weight."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SIGN, TERNARY = "sign", "ternary"
 MOST_LEVELS = 16
@@ -67,7 +70,7 @@ class Levels:
         """Return the number of scale factors of a matrix with ``rows`` rows."""
         return 1 if self.kind == TERNARY else rows
 
-    def scales(self, weight: Tensor) -> Tensor:
+    def scales(self, weight: "Tensor") -> "Tensor":
         """Compute the scales of a matrix (rows, columns). The shape is (rows, 1), or (1, 1) for ``ternary``."""
         if self.kind == TERNARY:
             return weight.abs().mean().clamp(min=_SMALLEST_MEAN).reshape(1, 1)
@@ -75,8 +78,10 @@ class Levels:
             return 2 * weight.abs().mean(1, keepdim=True)
         return NORMAL_STEPS[self.count] * weight.square().mean(1, keepdim=True).sqrt()
 
-    def nearest(self, weight: Tensor, scales: Tensor) -> Tensor:
+    def nearest(self, weight: "Tensor", scales: "Tensor") -> "Tensor":
         """Find the nearest level of each weight, in the dtype of ``weight``. Level times scale is the rounded weight."""
+        import torch
+
         ratio = weight / scales.clamp(min=torch.finfo(weight.dtype).tiny)  # a row of zeros has a scale of 0
         nearest = ratio.round() if self.count % 2 else ratio.floor() + 0.5
         return nearest.clamp(-self.highest, self.highest)
@@ -86,10 +91,12 @@ class Levels:
         """The highest level; the lowest level is its negative."""
         return (self.count - 1) / 2
 
-    def numbers(self, levels: Tensor) -> Tensor:
+    def numbers(self, levels: "Tensor") -> "Tensor":
         """Number the levels from 0, the lowest level, as int8."""
+        import torch
+
         return (levels + self.highest).to(torch.int8)
 
-    def from_numbers(self, numbers: Tensor) -> Tensor:
-        """Invert ``numbers``. The levels are float32."""
-        return numbers.float() - self.highest
+    def from_numbers(self, numbers: np.ndarray[Any, np.dtype[np.int8]]) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Invert ``numbers`` for a NumPy array. The levels are float32."""
+        return numbers.astype(np.float32) - np.float32(self.highest)

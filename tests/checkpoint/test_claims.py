@@ -41,7 +41,7 @@ def rewritten(exported, tmp_path):
 @contextmanager
 def frugal(monkeypatch):
     """Fail if more entries are drawn or decoded than a model of this size has, or if a dictionary is filled."""
-    draw, read = Recipe.draw, compact._read
+    draw, read = Recipe.draw_array, compact._read
 
     def drawn(recipe, seed):
         assert torch.Size(recipe.shape).numel() < MOST, recipe
@@ -52,7 +52,7 @@ def frugal(monkeypatch):
         return read(entry, payload, count)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Recipe, "draw", drawn)
+        patch.setattr(Recipe, "draw_array", drawn)
         patch.setattr(compact, "_read", unfolded)
         yield
 

@@ -15,6 +15,7 @@ from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import load_translator, packed_file, read_state_dict, reader
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.meta_checkpoint import open_checkpoint
+from fairseq_reservoir.checkpoint.stored import from_torch
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.plan import written_table
 from fairseq_reservoir.random_tensors import initialisers
@@ -343,7 +344,7 @@ def test_dictionaries_of_another_corpus(of_l_and_t, toy_data, tmp_path, known):
 
 def test_a_frozen_scalar_of_a_user_defined_kind():
     """A scalar is a tensor without dimensions and with one block. It is stored, or drawn by an initialiser for any shape."""
-    stored = {"factor": torch.tensor(0.5)}
+    stored = {"factor": from_torch(torch.tensor(0.5))}
 
     def check(tensors, **described):
         reader.check_sizes("a", {"masks": {}, "random": {"factor": {"shape": [], "blocks": 1, **described}}}, tensors)

@@ -205,7 +205,7 @@ def test_sizes_are_checked_before_decoding(what, exported, tmp_path, monkeypatch
     change, expected = HOSTILE[what]
     path = rewritten(tmp_path / "a.safetensors", exported, change)
     monkeypatch.setattr(reader, "_draw", None)
-    monkeypatch.setattr(reader.bits, "unpack", None)
+    monkeypatch.setattr(reader.bits, "unpack_array", None)
     with pytest.raises(InputError, match=f"^{path}: its description of .* is not usable: .*{expected}"):
         read_state_dict(path)
     with pytest.raises(InputError, match=expected):
@@ -238,7 +238,7 @@ def test_json_deeper_than_python_reads(exported, tmp_path, monkeypatch):
     """Written by hand, because json cannot write it either."""
     deep = '{"version": 1, "a": ' + "[" * 100_000 + "]" * 100_000 + "}"
     with monkeypatch.context() as patch:
-        patch.setattr(packed_file, "_deflated", lambda body: zlib.compress(deep.encode()))
+        patch.setattr(packed_file, "deflated", lambda body: zlib.compress(deep.encode()))
         patch.setattr(packed_file, "read", lambda path: None)
         packed_file.write(tmp_path / "a.safetensors", exported[0], exported[1])
     for read in (packed_file.read, packed_file.read_body, read_state_dict):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from fairseq_reservoir.checkpoint import packed_file, read_state_dict
+from fairseq_reservoir.checkpoint import export_file, packed_file, read_state_dict
 from fairseq_reservoir.errors import InputError
 
 BODY = {"masks": {}, "seed": 3, "note": 'quotes " and ümlauts', "scale": 2**0.5}
@@ -107,7 +107,7 @@ def test_a_usual_configuration_costs_little(tmp_path, monkeypatch):
     before = random.Random(1).randbytes(40_000).hex()  # sorts before "config", and is longer than the window of deflate
     described = {**BODY, "a": before, "config": config}
     paths = [tmp_path / "whole.safetensors", tmp_path / "known.safetensors"]
-    monkeypatch.setattr(packed_file, "_usual", bytes)  # as the first compact exports were written
+    monkeypatch.setattr(export_file, "usual", bytes)  # as the first compact exports were written
     packed_file.write(paths[0], described, TENSORS, compact=True)
     monkeypatch.undo()
     packed_file.write(paths[1], described, TENSORS, compact=True)
@@ -118,7 +118,7 @@ def test_a_usual_configuration_costs_little(tmp_path, monkeypatch):
 
 
 def test_the_usual_configuration_never_changes():
-    assert hashlib.sha256(packed_file._usual()).hexdigest() == USUAL_TEXT
+    assert hashlib.sha256(export_file.usual()).hexdigest() == USUAL_TEXT
 
 
 def test_a_file_that_reads_back_different_is_not_kept(path, monkeypatch, compact):
