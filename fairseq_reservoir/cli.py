@@ -2,11 +2,13 @@
 
 import argparse
 import contextlib
+import functools
 import logging
 import os
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from . import register
@@ -70,10 +72,9 @@ def main(arguments=None) -> None:
         if fairseq_flags and not hasattr(known, "takes_fairseq_flags"):
             commands.choices[known.command].error(f"unrecognized arguments: {' '.join(fairseq_flags)}")
         with _logging_everything() if getattr(known, "verbose", False) else _quiet():
-            if known.command not in _LIGHT:
-                with postponed(), lazy_configurations():
-                    register()
-                _import_user_dir(known.user_dir)
+            known.prepare = functools.partial(_prepare, known)
+            if known.command not in _LIGHT and not hasattr(known, "prepares_itself"):
+                known.prepare()
             result = known.run(known, fairseq_flags)
         if result is not None:
             with writing():
@@ -82,6 +83,19 @@ def main(arguments=None) -> None:
         sys.exit(f"fairseq-reservoir: error: {error}")
     except KeyboardInterrupt:
         sys.exit(130)  # the exit status by which shells report Ctrl-C
+
+
+def _prepare(known):
+    """Register the models with fairseq, and import the user's package.
+
+    Raises:
+        InputError: torch or fairseq is not installed.
+    """
+    if missing := [name for name in ("torch", "fairseq") if not find_spec(name)]:
+        raise InputError(f"{known.command}: needs {' and '.join(missing)}: pip install 'fairseq_reservoir[train]'")
+    with postponed(), lazy_configurations():
+        register()
+    _import_user_dir(known.user_dir)
 
 
 def _import_user_dir(folder):

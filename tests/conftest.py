@@ -77,6 +77,12 @@ def make_corpus(tmp_path):
     return make
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """Cache of CTranslate2 models in a folder of these tests."""
+    os.environ["FAIRSEQ_RESERVOIR_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def toy_data(tmp_path_factory):
     """Folder of a corpus that all tests share and none changes: 160 training sentences, 8 valid, 8 test."""

@@ -8,13 +8,12 @@ from typing import Any
 
 from ..errors import InputError
 from ..files import check_out, replacing, replacing_folder
-from ..options.fairseq_flags import ModelFlags
-from ..options.reading import read
 from ..text.parts import TextParts
 from . import dictionaries, packed_file
 from .materialize import materialize
 from .meta_checkpoint import Checkpoint, open_checkpoint
 from .origin import dictionaries_of
+from .plain_transformer import flag_not_in_ctranslate2
 
 _MODEL = "model.bin"  # in every CTranslate2 model
 _PIECES = {"sentencepiece": "sentencepiece.model", "byte_pairs": "bpe.codes"}
@@ -92,21 +91,11 @@ def _package() -> Any:
 
 
 def _check_options(source: Checkpoint) -> None:
-    """Refuse options that CTranslate2's Transformer does not support. With some of them, its outputs would be wrong without an error."""
-    flags = read(ModelFlags, source.config.model)
-    found = {
-        "--cross-self-attention": flags.cross_self_attention,
-        "--no-cross-attention": flags.no_cross_attention,
-        # Adds a matrix after the embeddings, which CTranslate2 would ignore.
-        "--quant-noise-pq": flags.quant_noise_pq,
-        "--adaptive-softmax-cutoff": flags.adaptive_softmax_cutoff,
-        "--decoder-output-dim": flags.decoder_output_dim != flags.decoder_embed_dim,
-    }
-    for flag, given in found.items():
-        if given:
-            raise InputError(
-                f"CHECKPOINT {source.path}: CTranslate2 cannot represent the model: it was trained with {flag}"
-            )
+    """Refuse options that CTranslate2's Transformer does not support. Some of them would change its outputs without an error."""
+    if flag := flag_not_in_ctranslate2(source.config.model):
+        raise InputError(
+            f"CHECKPOINT {source.path}: CTranslate2 cannot represent the model: it was trained with {flag}"
+        )
 
 
 def _check_folder(folder: str, force: bool, checkpoint: str, out: str | None) -> None:

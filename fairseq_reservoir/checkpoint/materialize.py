@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections import OrderedDict
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from fairseq.models import MODEL_REGISTRY
@@ -15,15 +15,12 @@ from ..fairseq_repairs import archive
 from ..files import check_out, replacing
 from ..options.fairseq_flags import DataFlags
 from ..options.for_fairseq.transformer import FlatTransformerConfig
-from ..options.plans import PlanFlags
 from ..options.reading import read
-from ..plan import kinds
-from ..plan.layer_plan import slots
 from .dictionaries import languages_in
 from .dry_build import build_config
 from .meta_checkpoint import Checkpoint, dictionary_sizes, open_checkpoint
+from .plain_transformer import MODELS, why_not_plain
 
-_MODELS = ("reservoir_transformer", "supermask_one_layer_transformer", "frozen_transformer")
 _NO_OPTIMIZER = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}}
 
 
@@ -77,28 +74,11 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
 
 def _check_model(source: Checkpoint) -> None:
     config = source.config.model
-    flags = vars(read(PlanFlags, config))
-
-    def refuse(reason: str) -> NoReturn:
+    reason = why_not_plain(config)
+    if type(source.model) not in [MODEL_REGISTRY[name] for name in MODELS]:
+        reason = f"{config._name} is not a translation model of this plugin"
+    if reason:
         raise InputError(f"CHECKPOINT {source.path}: {reason}")
-
-    if type(source.model) not in [MODEL_REGISTRY[name] for name in _MODELS]:
-        refuse(f"{config._name} is not a translation model of this plugin")
-    for stack in ("encoder", "decoder"):
-        plan = flags[f"reservoir_{stack}"]
-        for slot in slots(plan, flags[f"{stack}_layers_to_keep"]) if plan else ():
-            if not slot.kind.fairseqs:
-                refuse(
-                    f"{stack} layer {slot.origin} is {slot.letter} ({slot.kind.name}), which fairseq's transformer does not have;"
-                    f" only plans of {kinds.listed(kinds.letters_where(fairseqs=True))} can be materialized"
-                )
-    for option, name in (("normalize_before", "position of LayerNorm"), ("attention_heads", "number of heads")):
-        ours = [getattr(config, f"{stack}_{option}") for stack in ("encoder", "decoder")]
-        if ours[0] != ours[1]:
-            flag = option.replace("_", "-")
-            refuse(
-                f"--encoder-{flag} {ours[0]}, --decoder-{flag} {ours[1]}: CTranslate2 needs the same {name} in both stacks"
-            )
 
 
 def _args(source: Checkpoint) -> Any:

@@ -1,9 +1,8 @@
 """Translate text with an export that contains its dictionaries and subword model."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -19,44 +18,11 @@ from ..errors import InputError
 from ..options import fairseq_rules
 from ..options.number_rules import check as check_rules
 from ..options.translation_defaults import BATCH_SIZE, BEAM, SPLIT_ABOVE
-from ..text.long_lines import split_long_line
 from ..text.parts import TextParts
 from ..text.pieces import Pieces
+from ..text.translated_lines import Hypothesis as Hypothesis, PartHypothesis, translate_lines
 from . import damage, dictionaries, packed_file
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A translation of a line.
-
-    Attributes:
-        text: the detokenized translation.
-        score: mean natural logarithm of the tokens' probabilities, as in fairseq (with ``lenpen`` 1).
-        parts: number of parts into which the line was split.
-        cut_short: whether the translation of a part was cut at the maximum length.
-    """
-
-    text: str
-    score: float = 0.0
-    parts: int = 1
-    cut_short: bool = False
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A line to translate, or a part of it, as token ids."""
-
-    line: int
-    tokens: torch.Tensor
-
-
-@dataclass(frozen=True)
-class _Translation:
-    """A translation of a part, as token ids with the end of sentence."""
-
-    tokens: torch.Tensor
-    score: float
-    cut_short: bool
+from .text_of_export import text_of_export
 
 
 class Translator(GeneratorHubInterface):
@@ -138,28 +104,14 @@ class Translator(GeneratorHubInterface):
         with _in_range(generation):
             generator = self.task.build_generator(self.models, _generation(generation, beam, nbest))
         most = min(split_above, self.longest_source())
-        parts = [
-            _Part(number, self._ids(words))
-            for number, line in enumerate(lines)
-            if (cut := self.pieces.cut(line))
-            for words in split_long_line(cut, most, self.pieces.begins_a_word)
-        ]
-        translations: list[list[_Translation]] = [[] for _ in parts]
-        left = Counter(part.line for part in parts)
-        for batch in _batches(parts, batch_size):
-            with _in_range(generation):
-                found = self._translated(generator, [parts[i].tokens for i in batch], nbest)
-            for i, translation in zip(batch, found):
-                translations[i] = translation
-            left.subtract(parts[i].line for i in batch)
-            if after_batch:
-                after_batch(sum(not left[line] for line in {parts[i].line for i in batch}))
-        of_line: dict[int, list[list[_Translation]]] = {}
-        for part, translation in zip(parts, translations):
-            of_line.setdefault(part.line, []).append(translation)
-        return [self._joined(of_line[i]) if i in of_line else [Hypothesis("")] for i in range(len(lines))]
 
-    def _translated(self, generator: Any, sentences: list[torch.Tensor], nbest: int) -> list[list[_Translation]]:
+        def translate(batch: list[Sequence[str]]) -> list[list[PartHypothesis]]:
+            with _in_range(generation):
+                return self._translated(generator, [self._ids(symbols) for symbols in batch], nbest)
+
+        return translate_lines(lines, self.pieces, translate, most, batch_size, after_batch)
+
+    def _translated(self, generator: Any, sentences: list[torch.Tensor], nbest: int) -> list[list[PartHypothesis]]:
         """Return fairseq's best hypotheses of each sentence, without their large attention tensors."""
         source = data_utils.collate_tokens(sentences, self.src_dict.pad(), left_pad=self.task.cfg.left_pad_source)
         lengths = torch.tensor([len(words) for words in sentences])
@@ -167,22 +119,13 @@ class Translator(GeneratorHubInterface):
         most = min(int(generator.max_len_a * source.shape[1] + generator.max_len_b), generator.max_len - 1)
         return [
             [
-                _Translation(best["tokens"].cpu(), float(best["score"]), len(best["tokens"]) > most)
+                PartHypothesis(
+                    self.decode(best["tokens"]), len(best["tokens"]), float(best["score"]), len(best["tokens"]) > most
+                )
                 for best in found[:nbest]
             ]
             for found in self.task.inference_step(generator, self.models, sample)
         ]
-
-    def _joined(self, parts: list[list[_Translation]]) -> list[Hypothesis]:
-        """Join the hypotheses of a line's parts. The score is the mean over all tokens."""
-        joined = []
-        for chosen in zip(*parts):
-            texts = [self.decode(translation.tokens) for translation in chosen]
-            words = sum(len(translation.tokens) for translation in chosen)
-            score = sum(translation.score * len(translation.tokens) for translation in chosen) / words
-            cut_short = any(translation.cut_short for translation in chosen)
-            joined.append(Hypothesis(" ".join(filter(None, texts)), score, len(parts), cut_short))
-        return joined
 
     def _ids(self, words: Sequence[str]) -> torch.Tensor:
         return torch.tensor([*map(self.src_dict.index, words), self.src_dict.eos()])
@@ -203,22 +146,9 @@ def open_translator(path: str, **overrides: Any) -> Translator:
     Raises:
         InputError: the export has no text parts, or is not usable.
     """
-    if not str(path).endswith(packed_file.SUFFIX):
-        raise InputError(
-            f"{path}: not an export with dictionaries and pieces (a file *{packed_file.SUFFIX}); {_ADVICE};"
-            " in Python, data=FOLDER can name the dictionaries instead"
-        )
     with damage.reading(path):
-        text = packed_file.read_text(path)
-    if text is None:
-        raise InputError(f"{path}: an export without dictionaries and pieces; {_ADVICE}")
+        text = text_of_export(path)
     return Translator(str(path), text, **overrides)
-
-
-_ADVICE = (
-    "to write one: fairseq-reservoir export CHECKPOINT OUT.safetensors --sentencepiece-model FILE (or --bpe-codes FILE, or"
-    " --with-text)"
-)
 
 
 def check_numbers(numbers: dict[str, Any]) -> None:
@@ -226,13 +156,6 @@ def check_numbers(numbers: dict[str, Any]) -> None:
     for name, number in numbers.items():
         if type(number) is not int or number < 1:
             raise InputError(f"{name} {number}: must be a whole number of at least 1")
-
-
-def _batches(parts: list[_Part], batch_size: int) -> Iterator[list[int]]:
-    """Group parts of similar lengths, and yield the indices of each batch. fairseq's LSTM needs the longest part first."""
-    order = sorted(range(len(parts)), key=lambda i: len(parts[i].tokens))
-    for start in range(0, len(order), batch_size):
-        yield order[start : start + batch_size][::-1]
 
 
 def _generation(options: dict[str, Any], beam: int, nbest: int) -> Any:

@@ -1,6 +1,5 @@
 """``fairseq-reservoir translate``: translate text from standard input to standard output with a model of one file."""
 
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -9,9 +8,9 @@ from typing import BinaryIO
 from ..errors import InputError
 from ..files import check_file
 from ..options import fairseq_rules
-from ..options.command_options import GENERATION_GRAPHS
 from ..options.number_rules import check as check_rules
 from ..options.translation_defaults import BATCH_SIZE, BEAM, LENPEN, MAX_LEN_B, SPLIT_ABOVE
+from . import translation_engine
 from .standard_output import writing
 
 HELP = """\
@@ -20,6 +19,9 @@ prints one line for each line, in the same order. It needs no other file:
 
   fairseq-reservoir export checkpoints/checkpoint_best.pt model.safetensors --sentencepiece-model pieces/joint.model
   fairseq-reservoir translate model.safetensors < text.en > text.de
+
+CTranslate2 computes the translations if it is installed (--engine). It needs no torch. The first run converts the model, and keeps the
+converted model in the user's cache folder.
 
 Text is UTF-8. A blank line stays blank. A line of more than --split-above pieces is translated in parts. A part ends at the end of a
 sentence if possible, otherwise at the end of a word. A note on standard error names these lines.
@@ -86,14 +88,11 @@ def add_parser(commands) -> None:
         action="store_true",
         help="search with one CUDA graph per step on a GPU; the translations are the same except for rounding",
     )
-    parser.set_defaults(run=run)
+    translation_engine.add_flags(parser)
+    parser.set_defaults(run=run, prepares_itself=True)
 
 
 def run(known, _):
-    import torch
-
-    from ..checkpoint import load_translator
-
     nbest = 1 if known.nbest is None else known.nbest
     check_rules({"translate": vars(known) | {"nbest": nbest}}, fairseq_rules.TRANSLATE)
     if sys.stdin is None or sys.stdout is None:
@@ -101,11 +100,7 @@ def run(known, _):
             "standard input and output: must be open, because text is read from one and written to the other"
         )
     check_file("MODEL", known.model)
-    if known.cuda_graphs:
-        os.environ.setdefault(GENERATION_GRAPHS, "1")
-    translator = load_translator(known.model)
-    if torch.cuda.is_available() and not known.cpu:
-        translator.cuda()
+    translator = translation_engine.open_translator(known)
     progress, out = _Progress(), sys.stdout.buffer
     interactive = sys.stdin.isatty()
     if interactive:

@@ -1,0 +1,27 @@
+"""The text parts of an export that translates text. Needs no torch."""
+
+from ..errors import InputError
+from ..text.parts import TextParts
+from . import export_file
+
+_ADVICE = (
+    "to write one: fairseq-reservoir export CHECKPOINT OUT.safetensors --sentencepiece-model FILE (or --bpe-codes FILE, or"
+    " --with-text)"
+)
+
+
+def text_of_export(path: str) -> TextParts:
+    """Return the dictionaries and the subword model of an export.
+
+    Raises:
+        InputError: the file is not an export, is not usable, or has no text parts.
+    """
+    if not str(path).endswith(export_file.SUFFIX):
+        raise InputError(
+            f"{path}: not an export with dictionaries and pieces (a file *{export_file.SUFFIX}); {_ADVICE};"
+            " in Python, data=FOLDER can name the dictionaries instead"
+        )
+    text = export_file.read_text(path)
+    if text is None:
+        raise InputError(f"{path}: an export without dictionaries and pieces; {_ADVICE}")
+    return text

@@ -1,0 +1,1 @@
+"""Translate an export with CTranslate2. Nothing in this folder imports torch or fairseq."""

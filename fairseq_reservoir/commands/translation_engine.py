@@ -1,0 +1,118 @@
+"""Choose the program that computes translations, CTranslate2 or torch, and open the model with it."""
+
+import logging
+import os
+from importlib.util import find_spec
+from typing import Any
+
+from ..errors import InputError
+from ..options.command_options import GENERATION_GRAPHS
+
+logger = logging.getLogger(__name__)
+ENGINES = ("auto", "ctranslate2", "torch")
+_NEEDS_TORCH = "use --engine torch (pip install 'fairseq_reservoir[train]')"
+
+
+def add_flags(parser) -> None:
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="auto",
+        help="ctranslate2: fast on a CPU, needs no torch; for Transformers with plans of L and T, frozen components or learned masks."
+        " torch: any model, and GPUs. auto: ctranslate2 if it is installed, the model is of these kinds and torch finds no GPU;"
+        " --verbose prints the choice (default %(default)s)",
+    )
+    parser.add_argument(
+        "--int8", action="store_true", help="multiply in 8 bits, which is faster and less exact; needs CTranslate2"
+    )
+
+
+def open_translator(known: Any) -> Any:
+    """Open the model of the command's flags, and log the engine and the reason for it.
+
+    Returns:
+        An object with the methods ``hypotheses``, ``longest_source`` and ``longest_target``.
+
+    Raises:
+        InputError: the model is not usable, or the engine cannot honour a flag.
+    """
+    _check_flags(known)
+    reason = _reason_for_torch(known)
+    if not reason:
+        from ..checkpoint.without_torch.translator import PACKAGE, open_translator as without_torch
+        from ..checkpoint.without_torch.weights import CannotConvert
+
+        try:
+            translator = without_torch(known.model, known.int8)
+            logger.info("engine: %s", translator.engine)
+            return translator
+        except CannotConvert as error:
+            reason = str(error)
+            if known.engine == PACKAGE or known.int8 or not _has_torch():
+                raise InputError(f"{reason}; {_NEEDS_TORCH}{' without --int8' * known.int8}") from error
+    logger.info("engine: torch, because %s", reason)
+    return _with_torch(known)
+
+
+def _check_flags(known: Any) -> None:
+    if known.engine == "ctranslate2":
+        for flag, given in (("--cuda-graphs", known.cuda_graphs), ("--user-dir", known.user_dir)):
+            if given:
+                raise InputError(
+                    f"--engine ctranslate2 {flag}: works only with --engine torch; remove one of the flags"
+                )
+    if known.int8 and known.engine == "torch":
+        raise InputError("--engine torch --int8: works only with --engine ctranslate2; remove one of the flags")
+
+
+def _reason_for_torch(known: Any) -> str | None:
+    """Return why torch translates, or None for CTranslate2.
+
+    Raises:
+        InputError: torch would translate, but is not installed or cannot honour --int8; or CTranslate2 is not installed.
+    """
+    if known.engine == "torch":
+        reason = "of --engine torch"
+    elif not find_spec("ctranslate2"):
+        if known.engine == "ctranslate2" or known.int8:
+            flag = "--int8" if known.int8 else "--engine ctranslate2"
+            raise InputError(f"{flag}: needs the package ctranslate2, which is not installed: pip install ctranslate2")
+        reason = "the package ctranslate2 is not installed"
+    elif known.engine == "ctranslate2":
+        return None
+    elif known.cuda_graphs or known.user_dir:
+        reason = f"of {'--cuda-graphs' if known.cuda_graphs else '--user-dir'}"
+    elif not known.int8 and not known.cpu and _has_torch() and _gpus():
+        reason = "this machine has a GPU"
+    else:
+        return None
+    if known.int8:
+        raise InputError(f"--int8: needs --engine ctranslate2, but torch translates because {reason}")
+    return reason
+
+
+def _has_torch() -> bool:
+    return bool(find_spec("torch") and find_spec("fairseq"))
+
+
+def _gpus() -> int:
+    import ctranslate2
+
+    try:
+        return int(ctranslate2.get_cuda_device_count())
+    except (RuntimeError, ValueError):  # a driver that is too old, for example
+        return 0
+
+
+def _with_torch(known: Any) -> Any:
+    known.prepare()
+    import torch
+
+    from ..checkpoint import load_translator
+
+    if known.cuda_graphs:
+        os.environ.setdefault(GENERATION_GRAPHS, "1")
+    translator = load_translator(known.model)
+    if torch.cuda.is_available() and not known.cpu:
+        translator.cuda()
+    return translator
