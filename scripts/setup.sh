@@ -200,7 +200,7 @@ pinned() {
 }
 
 install_packages() {
-    local torch extras="test,dev${EXTRAS:+,$EXTRAS}" pins=
+    local torch extras="train,test,dev${EXTRAS:+,$EXTRAS}" pins=
     # With SYSTEM_TORCH, the interpreter's own packages are kept.
     [[ -n $SYSTEM_TORCH$UNPINNED ]] || pins=1
     # torch is installed first and packages are built without isolation. Otherwise pip downloads a second torch for building.

@@ -21,8 +21,13 @@ FAIRSEQ_RESERVOIR_WITHOUT switches off repairs by their names, separated by comm
 """
 # Module, packages that contain it, requirement for pip, purpose.
 NEEDED = (
-    ("torch", ("torch",), "torch>=2.6,<2.14", "all but report and sweep"),
-    ("fairseq", ("fairseq-fixed", "fairseq"), "fairseq-fixed==0.12.3.1", "all but report, sweep and reading exports"),
+    ("torch", ("torch",), "torch>=2.6,<2.14", "all but translate, report and sweep"),
+    (
+        "fairseq",
+        ("fairseq-fixed", "fairseq"),
+        "fairseq-fixed==0.12.3.1",
+        "all but translate, report, sweep and reading exports",
+    ),
     ("numpy", ("numpy",), "numpy>=1.21.3,<3", "all but report and sweep"),
     ("safetensors", ("safetensors",), "safetensors", "exports"),
     ("sacrebleu", ("sacrebleu",), "sacrebleu>=2.3", "BLEU"),
@@ -34,7 +39,7 @@ OPTIONAL = (
     ("submitit", ("submitit",), "submitit", "fairseq-reservoir sweep --slurm"),
     ("subword_nmt", ("subword-nmt",), "subword-nmt>=0.3.8", "--bpe subword_nmt"),
     ("constriction", ("constriction",), "constriction>=0.4.1", "export --compact and the files it writes"),
-    ("ctranslate2", ("ctranslate2",), "ctranslate2", "materialize --ctranslate2"),
+    ("ctranslate2", ("ctranslate2",), "ctranslate2>=4.8", "translate and materialize --ctranslate2"),
 )
 # Versions with which the tests have passed. "torch 2.13" stands for all versions 2.13.*.
 TRIED = {

@@ -56,9 +56,12 @@ def test_with_all_packages():
 
 def test_without_torch_and_fairseq():
     lines, advice, text = doctor("-S")  # -S starts Python without the installed packages
-    assert lines["torch"] == "not installed, needed for all but report and sweep: pip install 'torch>=2.6,<2.14'"
+    assert (
+        lines["torch"]
+        == "not installed, needed for all but translate, report and sweep: pip install 'torch>=2.6,<2.14'"
+    )
     assert lines["fairseq"].startswith(
-        "not installed, needed for all but report, sweep and reading exports: pip install 'fairseq-fixed=="
+        "not installed, needed for all but translate, report, sweep and reading exports: pip install 'fairseq-fixed=="
     )
     assert lines["threads"].startswith("no torch") and lines["GPU"] == "no torch"
     assert "repairs of fairseq: none, because fairseq cannot be loaded" in text
@@ -104,11 +107,11 @@ def test_tried_versions_are_the_installable_ones():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     minors = [each.split(".")[1] for each in TRIED["python"]]
     assert project["requires-python"] == f">=3.{minors[0]},<3.{int(minors[-1]) + 1}"
-    required = {each.split("=")[0].split(">")[0]: each for each in project["dependencies"]}
+    required = {each.split("=")[0].split(">")[0]: each for each in project["optional-dependencies"]["train"]}
     newest = int(TRIED["torch"][-1].rpartition(".")[2])
     assert required["torch"].endswith(f",<2.{newest + 1}")
     assert required["fairseq-fixed"].split("==") == TRIED["fairseq"][0].split()
-    assert {row[2] for row in NEEDED if row[0] in ("torch", "fairseq")} <= {*project["dependencies"]}
+    assert {row[2] for row in NEEDED if row[0] in ("torch", "fairseq")} <= {*project["optional-dependencies"]["train"]}
 
 
 def test_an_unknown_name_of_a_repair():
