@@ -4,10 +4,16 @@ Both read the same export. fairseq-generate reads binarised pieces, with its def
 include starting Python and loading the model. The translations are compared line by line.
 
   python benchmarks/translate_time.py model.safetensors data-bin test.en --remove-bpe sentencepiece
+
+With --engines, the baseline is `translate --engine torch`. It is compared with CTranslate2 in fp32 and with --int8, as a receiver without
+torch translates. --clock cpu compares CPU seconds, which depend less on other processes of a busy machine.
+
+  python benchmarks/translate_time.py model.safetensors data-bin test.en --engines --threads 1
 """
 
 import argparse
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -37,20 +43,31 @@ class Arm:
         self.command = list(map(str, command))
         threads = {"OMP_NUM_THREADS": str(given.threads)} if given.threads else {}
         self.environment = os.environ | threads | {"PYTHONPATH": str(pairs.ROOT)}
-        self.text, self.translations = given.text, None
+        self.text, self.translations, self.clock = given.text, None, given.clock
+        self.used = {"seconds of the CPU": [], "MiB": []}
+
+    @property
+    def facts(self):
+        """Median CPU seconds and largest peak memory of the process."""
+        seconds, memory = self.used.values()
+        return {"cpu_seconds": statistics.median(seconds), "peak_mib": max(memory)}
 
     def step(self):
-        """Translate the test set. Return the seconds."""
+        """Translate the test set. Return the seconds by the chosen clock."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors, open(self.text, "rb") as text:
             started = time.perf_counter()
-            done = subprocess.run(self.command, stdin=text, stdout=out, stderr=errors, env=self.environment)
+            process = subprocess.Popen(self.command, stdin=text, stdout=out, stderr=errors, env=self.environment)
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
             seconds = time.perf_counter() - started
             for stream in (out, errors):
                 stream.seek(0)
-            if done.returncode:
+            if process.returncode:
                 sys.exit(f"translate_time: {self.name}: {errors.read().decode()[-500:]}")
             self.translations = self.read(out.read().decode())
-        return seconds
+        self.used["seconds of the CPU"].append(used.ru_utime + used.ru_stime)
+        self.used["MiB"].append(used.ru_maxrss / 1024)
+        return self.used["seconds of the CPU"][-1] if self.clock == "cpu" else seconds
 
 
 def read_generate(printed):
@@ -67,7 +84,7 @@ def read_translate(printed):
 
 
 def arms_of(given):
-    """Both arms; fairseq-generate is the baseline."""
+    """The arms, the baseline first."""
     device = ["--cpu"] if given.device == "cpu" else []
     user_dir = pairs.ROOT / "fairseq_reservoir"
     generate = [
@@ -83,10 +100,16 @@ def arms_of(given):
     generate += [*device, "--remove-bpe", given.remove_bpe] if given.remove_bpe else device
     translate = [BIN / "fairseq-reservoir", "translate", given.model, "--beam", given.beam, *device]
     batch = ["--batch-size", given.batch_size] if given.batch_size else []
-    return [
-        Arm("fairseq-generate", "", [*generate, *batch], given, read_generate),
-        Arm("fairseq-reservoir translate", "", [*translate, *batch], given, read_translate),
-    ]
+    batch += ["--max-len-b", given.max_len_b] if given.max_len_b else []
+
+    def of_translate(name, *flags):
+        return Arm(f"{name}translate", " ".join(flags), [*translate, *batch, *flags], given, read_translate)
+
+    if given.engines:
+        flags = (["--engine", "torch"], ["--engine", "ctranslate2"], ["--engine", "ctranslate2", "--int8"])
+        return [of_translate(f"{name}: ", *each) for name, each in zip(("torch", "CTranslate2", "int8"), flags)]
+    generate = Arm("fairseq-generate", "", [*generate, *batch], given, read_generate)
+    return [generate, of_translate("fairseq-reservoir ", "--engine", "torch")]
 
 
 def read_arguments(arguments):
@@ -99,6 +122,11 @@ def read_arguments(arguments):
     parser.add_argument(
         "--batch-size", type=int, help="batch size of both commands (default: each command's own default)"
     )
+    parser.add_argument(
+        "--max-len-b", type=int, help="most pieces of a translation (default: each command's own default)"
+    )
+    parser.add_argument("--engines", action="store_true", help="compare the engines of translate, torch first")
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="time to compare (default: wall)")
     parser.add_argument("--at-most", type=float, default=PROMISED_RATIO, help=f"default {PROMISED_RATIO}")
     pairs.add_arguments(parser, "translate_time", pairs=5)
     parser.set_defaults(warm_up=1)
@@ -114,16 +142,20 @@ def main(arguments=None):
     given = read_arguments(arguments)
     arms = arms_of(given)
     found = pairs.measure(arms, given.pairs, given.warm_up)
-    theirs, ours = (arm.translations for arm in arms)
-    different = sum(one != other for one, other in zip(theirs, ours)) + abs(len(theirs) - len(ours))
-    facts = pairs.surroundings(given.device, given.pairs) | {"lines": len(ours), "different": different}
+    theirs, *others = (arm.translations for arm in arms)
+    different = [
+        sum(one != other for one, other in zip(theirs, ours)) + abs(len(theirs) - len(ours)) for ours in others
+    ]
+    facts = pairs.surroundings(given.device, given.pairs) | {"lines": len(theirs), "clock": given.clock}
+    facts["different"] = different if given.engines else different[0]
     result = {"surroundings": facts, "arms": found}
     result["promise"] = pairs.check_promise(found, arms[1].name, given.at_most)
     how = (
-        f"Whole processes are timed. Each translates {len(ours):,} lines with beam {given.beam}."
-        f" The translations of {different} lines differ."
+        f"Whole processes are timed by the {given.clock} clock. Each translates {len(theirs):,} lines with beam {given.beam}."
+        f" The translations of {' and '.join(map(str, different))} lines differ from the baseline's."
     )
-    pairs.write(given.output, result, pairs.markdown(result, [("seconds", "seconds", ".1f")], how))
+    columns = [("seconds", "seconds", ".2f"), ("CPU seconds", "cpu_seconds", ".2f"), ("peak MiB", "peak_mib", ".0f")]
+    pairs.write(given.output, result, pairs.markdown(result, columns, how))
     return result
 
 
