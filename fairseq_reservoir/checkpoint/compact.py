@@ -96,7 +96,7 @@ class Entry:
 
     @classmethod
     def from_json(cls, raw: Any, payload_bytes: int) -> "Entry":
-        """Read the description of a tensor in a file with ``payload_bytes`` bytes of tensors.
+        """Parse the description of one tensor. All tensors of its file together take ``payload_bytes`` bytes.
 
         Raises:
             ValueError: ``raw`` is not the description of a tensor, or the tensor is too large for the file.
@@ -131,7 +131,7 @@ class Entry:
 
 
 def pack(body: Body, tensors: Tensors) -> tuple[Body, "torch.Tensor"]:
-    """Return the description of an export in the compact form, and the bytes of all tensors as a tensor, uint8 (bytes,).
+    """Pack an export into the compact form. Return its new description, and one uint8 tensor with the bytes of all tensors.
 
     Args:
         body: description of the export.

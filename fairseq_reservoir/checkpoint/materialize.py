@@ -25,7 +25,7 @@ _NO_OPTIMIZER = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state
 
 
 def materialize(checkpoint: str, out: str, force: bool = False) -> str:
-    """Write a checkpoint of fairseq's ``transformer`` with the same outputs. Masks are multiplied into the weights.
+    """Convert a checkpoint to one of fairseq's plain ``transformer`` that gives the same outputs. Masks are multiplied into the weights.
 
     Outputs agree up to rounding, about 1e-5 in fp32. Layers with ``--frozen-dtype bf16`` compute in fp32 after the conversion, which
     has changed logits by 4e-3. fairseq and CTranslate2's converter read the file with torch's safe loader, without this plugin.
@@ -51,7 +51,7 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
     tensors = {}
     for name, parameter in plain.state_dict(keep_vars=True).items():
         if id(parameter) not in values:
-            values[id(parameter)] = _value(model, name, parameter)
+            values[id(parameter)] = _value(model, name)
         tensors[name] = values[id(parameter)]
     state = {
         "args": args,
@@ -107,10 +107,8 @@ def _args(source: Checkpoint) -> Any:
     return args
 
 
-def _value(model: torch.nn.Module, name: str, expected: torch.Tensor) -> torch.Tensor:
+def _value(model: torch.nn.Module, name: str) -> torch.Tensor:
     """Return the value of our model for fairseq's tensor ``name``."""
     place, _, attribute = name.rpartition(".")
-    tensor: torch.Tensor | None = getattr(model.get_submodule(place), attribute)
-    if tensor is None:  # a LayerNorm without gain and bias
-        tensor = torch.full(expected.shape, float(attribute == "weight"))
+    tensor: torch.Tensor = getattr(model.get_submodule(place), attribute)
     return tensor.detach().clone()

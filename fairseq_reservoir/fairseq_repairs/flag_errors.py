@@ -134,7 +134,7 @@ _READ = {int: _whole, float: float, bool: {"true": True, "false": False, "1": Tr
 
 
 def _read(args, name, kind):
-    """Convert the text of an option in place to a number, or to true or false.
+    """If the value of an option is text, replace it with the number or boolean that it stands for.
 
     If the default of an option refers to another flag, fairseq leaves its value as text and evaluates it later.
     """

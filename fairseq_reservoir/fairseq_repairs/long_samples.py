@@ -140,7 +140,7 @@ def _refuse_part(scoring, task, dataset, indices, kept, positions):
         tokens, of = (sum(dataset.num_tokens(i) for i in those) for those in (left_out, indices.tolist()))
         raise InputError(
             f"{_BLOCK} {block}: {len(left_out):,} of {len(indices):,} blocks, with {tokens:,} of {of:,} tokens, are longer than the "
-            f"model's {positions} positions and would not be scored; {cure}, or omit them with {_SKIP}"
+            f"model's {positions} positions, so the model cannot score them; {cure}, or give {_SKIP} to score only the others"
         )
     is_number = isinstance(positions, (int, float))
     if isinstance(dataset, LMContextWindowDataset) and is_number and len(kept) > 1 and block > positions:

@@ -63,7 +63,7 @@ def freeze(model: nn.Module, spec: str) -> list[str]:
 
 
 def _selected(item: str, names: list[str], model: nn.Module) -> set[str]:
-    """Return the names below a path. If the item is not a path, return the names of a component."""
+    """Return the parameters that ``item`` selects: those below it if it is a path, otherwise those of the component that it names."""
     below = {name for name in names if fnmatchcase(name, item) or fnmatchcase(name, f"{item}.*")}
     if below or not item:
         found = below

@@ -259,7 +259,7 @@ def _times_mask(weight: Tensor, mask: Tensor) -> Tensor:
 
 
 def _masks_of(members: list[MaskedWeight]) -> Iterator[Tensor]:
-    """Select the masks of members with equal choices. Pinned entries are included. Shapes may differ only with scope "global"."""
+    """Select the masks of weights with the same mask choices, including pinned entries. Shapes may differ only with scope "global"."""
     choices, shape = members[0].choices, members[0].weight_shape
     together = members if choices.scope == "global" else members[:1]
     size = shape[-1] if choices.scope == "row" else sum(m.weight_shape.numel() for m in together)

@@ -120,7 +120,7 @@ def _check_pieces(flags: TextFlags, text: TextParts, task: Any) -> None:
             found = [symbol for symbol in text.source if mark in (symbol[:1], symbol[-2:])]
             if len(found) > share * len(text.source):
                 raise InputError(
-                    f"--with-text: the dictionary has pieces such as {found[-1]}; give {flag} FILE, with the file that split the words"
+                    f"--with-text: the dictionary has pieces such as {found[-1]}; give {flag} FILE, the file with which words were split"
                 )
         _check_no_pieces(task)
         return
@@ -149,7 +149,7 @@ def _check_no_pieces(task: Any) -> None:
     if len(found) > max(1, 0.02 * checked):
         raise InputError(
             f"--with-text: {len(found)} of {checked} sentences of {task.cfg.data} have pieces such as {found[-1]}; give --bpe-codes"
-            " FILE, with the file that split the words"
+            " FILE, the file with which words were split"
         )
 
 

@@ -70,7 +70,7 @@ def options_of(cfg: Any) -> dict[str, str]:
 
 
 def _software() -> dict[str, str]:
-    """Return versions, and environment variables of this package that change a training, by the names that messages use."""
+    """Return software versions, and this package's environment variables that affect a training. The keys are the names in messages."""
     return {
         "the version of fairseq_reservoir": __version__,
         "the version of torch": torch.__version__,

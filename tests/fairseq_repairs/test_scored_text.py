@@ -82,8 +82,8 @@ def test_the_context_window_is_part_of_a_block(score_text):
     [
         (
             ("--tokens-per-sample", 20),
-            r"--tokens-per-sample 20: (\d) of (\d) blocks, with (\d+) of (\d+) tokens, are longer than the model's 8 positions and "
-            "would not be scored; give --sample-break-mode none --tokens-per-sample 8, or omit them with --skip-invalid-",
+            r"--tokens-per-sample 20: (\d) of (\d) blocks, with (\d+) of (\d+) tokens, are longer than the model's 8 positions, "
+            "so the model cannot score them; give --sample-break-mode none --tokens-per-sample 8, or give --skip-invalid-",
         ),
         (("--context-window", 8), "--context-window 8: must be less than --tokens-per-sample 8, which counts"),
         (

@@ -73,7 +73,7 @@ def test_files_that_are_not_there_or_none(refused, tmp_path, monkeypatch):
 def test_pieces_that_nobody_named(refused):
     found = refused(with_text=True)
     assert re.fullmatch(
-        "--with-text: the dictionary has pieces such as \u2581.*; give --sentencepiece-model FILE, with the file that split the words",
+        "--with-text: the dictionary has pieces such as \u2581.*; give --sentencepiece-model FILE, the file with which words were split",
         found,
     )
 
@@ -95,7 +95,7 @@ def test_few_pieces_among_many_words_are_seen_in_sentences(monkeypatch, of_ten, 
         collect._check_pieces(TextFlags(with_text=True), text, task)
     assert str(refusal.value) == (
         f"--with-text: {of_ten} of 10 sentences of bin have pieces such as tre@@; "
-        "give --bpe-codes FILE, with the file that split the words"
+        "give --bpe-codes FILE, the file with which words were split"
     )
 
 
