@@ -37,11 +37,11 @@ class MaskOptions(FastOptions):
     )
     mask_init_weights: str = option(
         "signed_fairseq",
-        "distribution of the random weights: kaiming_uniform (as in the paper), kaiming_normal, xavier_uniform, xavier_normal, "
-        "signed_constant (plus or minus Kaiming's standard deviation), signed_fairseq (plus or minus the standard deviation of fairseq's "
-        "initial values for this matrix, which is smaller in attention; training is much faster), or paper_code (as in the paper's code: "
-        "Xavier in attention, Kaiming uniform elsewhere, and N(0, 0.02^2) everywhere in a RoBERTa). All except paper_code are scaled by "
-        "sqrt(1 / kept share). Default: signed_fairseq",
+        "distribution of the random weights: kaiming_uniform (as the paper's text says; learns slowly), kaiming_normal, "
+        "xavier_uniform, xavier_normal, signed_constant (plus or minus Kaiming's standard deviation), signed_fairseq (plus or minus the "
+        "standard deviation of fairseq's initial values for this matrix, which is smaller in attention; training is much faster), or "
+        "paper_code (as the paper's models were trained: Xavier in attention, Kaiming uniform elsewhere, and N(0, 0.02^2) everywhere in a "
+        "RoBERTa). All except paper_code are scaled by sqrt(1 / kept share). Default: signed_fairseq",
         "INIT",
         choices=WEIGHT_INITS,
         excludes=_NOT_TRAINED,
