@@ -2,7 +2,7 @@
 
 HELP = """\
 Writes a checkpoint with the mean of the trained tensors of several checkpoints of one run, such as its last checkpoints. Masks
-are selected again from the mean scores. Random tensors stay the same, bit by bit. Checkpoints of different seeds or plans are refused.
+are selected again from the mean scores. Random tensors stay the same, bit by bit. Checkpoints with different seeds or plans are refused.
 
   fairseq-reservoir average checkpoints/checkpoint8.pt checkpoints/checkpoint9.pt checkpoints/checkpoint10.pt mean.pt
 """

@@ -99,7 +99,7 @@ def _mark(module, version, advice):
     found = " ".join(version or ())
     if not (tried and found) or any(re.match(rf"{re.escape(each)}(?!\d)", found) for each in tried):
         return ""
-    advice.append(f"{found}: not tried; tried are {', '.join(tried)}")
+    advice.append(f"{found}: not tried; the tests have passed with {', '.join(tried)}")
     return " (not tried)"
 
 
@@ -204,10 +204,13 @@ def _threads(torch, cores, advice):
     used = f"torch uses {torch.get_num_threads()}" if torch else "no torch"
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if torch and torch.get_num_threads() > cores:
-        advice.append(f"OMP_NUM_THREADS={cores}: torch uses {torch.get_num_threads()} threads on {cores} usable cores")
+        advice.append(
+            f"torch uses {torch.get_num_threads()} threads on {cores} usable cores; set OMP_NUM_THREADS={cores}"
+        )
     elif torch and torch.get_num_threads() > 1 and load > cores / 2:
         advice.append(
-            f"OMP_NUM_THREADS=1, or --threads 1 in training: {load:.1f} cores are busy, and threads that wait for each other slow down most"
+            f"{load:.1f} cores are already busy, which slows down multi-threaded work most."
+            " Set OMP_NUM_THREADS=1, or train with --threads 1"
         )
     return [
         _line(
@@ -239,7 +242,7 @@ def _gpus(torch, advice):
         return [_line(f"GPU {i}", _gpu(torch, i)) for i in range(torch.cuda.device_count())]
     if torch and Path("/dev/nvidiactl").exists():
         advice.append(
-            "GPU: this machine has one that torch cannot use; see https://pytorch.org/get-started for a torch with CUDA"
+            "GPU: torch cannot use the GPU of this machine; install a torch with CUDA, see https://pytorch.org/get-started"
         )
     return [_line("GPU", "none that torch can use" if torch else "no torch")]
 

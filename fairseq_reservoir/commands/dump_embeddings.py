@@ -3,12 +3,12 @@
 HELP = """\
 Writes the token embeddings of a checkpoint of this plugin or of fairseq in word2vec's text format. For a translation model, the files
 are PREFIX.SRC with the words of the source dictionary and PREFIX.TGT with the words of the target dictionary, where SRC and TGT are the
-languages. For any other model, the file is PREFIX.txt. Another model starts from these files with
+languages. For any other model, the file is PREFIX.txt. To start a new model from these files, train it with
 
   --encoder-embed-path PREFIX.SRC --decoder-embed-path PREFIX.TGT
   --decoder-embed-path PREFIX.txt
 
-If the command is stopped midway, the files are never of two different models. One of them may be missing.
+If the command is stopped midway, one of the two files may be missing. The files are never from two different models.
 """
 
 

@@ -4,12 +4,12 @@ HELP = """\
 Writes a checkpoint of this plugin's models as a safetensors file. The file contains the seed and the SHA-256 of every random tensor,
 masks and rounded weights as bits, trained tensors, the slot table (the list of trained and frozen tensors by layer), the configuration and
 hashes of the dictionaries. It contains no optimizer state. It does not store random tensors that are equal on every machine. It stores
-orthogonal ones unless --regenerate is given. The file loads without pickle and can be used in place of the checkpoint:
+orthogonal tensors unless --regenerate is given. The file loads without pickle and can be used in place of the checkpoint:
 
   fairseq-reservoir export checkpoints/checkpoint_best.pt model.safetensors --dtype fp16
   fairseq-generate data-bin --user-dir fairseq_reservoir --path model.safetensors
 
-With the model that splits words into pieces, the file also contains the dictionaries, and is enough to translate text:
+If you give the model that splits words into pieces, the file also contains the dictionaries. It then translates text without other files:
 
   fairseq-reservoir export checkpoints/checkpoint_best.pt model.safetensors --sentencepiece-model pieces/joint.model
   fairseq-reservoir translate model.safetensors < text.en > text.de
@@ -33,7 +33,7 @@ def add_parser(commands) -> None:
     parser.add_argument(
         "--regenerate",
         action="store_true",
-        help="store no random tensor, not even orthogonal ones. A machine on which their last bits differ refuses the file",
+        help="store no random tensor, not even orthogonal ones. A machine that computes different last bits refuses the file",
     )
     parser.add_argument(
         "--compact",

@@ -15,7 +15,7 @@ from ..options.transformer_flags import TRANSFORMER
 from ..options.vector_options import RobertaVectorOptions, WordVectorOptions
 
 WIDTH = 100
-# Title -> options. A flag of several families of models is shown once.
+# Title -> options. A flag of several model families is shown once.
 GROUPS = {
     "plan (reservoir_*)": "reservoir_encoder reservoir_decoder",
     "plan by the number of reservoirs (reservoir_*)": (
@@ -56,7 +56,9 @@ GROUPS = {
 def in_groups() -> str:
     """Format the groups: each of our flags once with its help, and the names of fairseq's model flags."""
     options = _options()
-    parts = ["Brackets contain the architectures that have the flags. A in frozen_A is any architecture of fairseq."]
+    parts = [
+        "Brackets contain the architectures that have the flags. In frozen_A, A stands for any fairseq architecture."
+    ]
     parts += _own_kinds()
     for title, names in GROUPS.items():
         parts.append("\n".join([f"{title}:", *(_explained(options[name]) for name in names.split())]))
@@ -64,13 +66,13 @@ def in_groups() -> str:
 
 
 def _own_kinds() -> list[str]:
-    """A group with the kinds of layer that a ``--user-dir`` has registered; an empty list if it has registered none."""
+    """A group with the layer kinds that a ``--user-dir`` has registered; an empty list if it has registered none."""
     rows = [f"  {line}" for line in own_kinds()]
     return ["\n".join(["plan: letters of your --user-dir (reservoir_*):", *rows])] if rows else []
 
 
 def _options() -> dict[str, dataclasses.Field]:
-    """Map the name of each option to its field. For an option of several dataclasses, the first one has the longest help."""
+    """Map the name of each option to its field. If several dataclasses have an option, the first one is used: it has the longest help."""
     found: dict[str, dataclasses.Field] = {}
     for options in (
         ReservoirOptions,

@@ -1,7 +1,7 @@
-"""Convert the dataclasses that fairseq registers with hydra only when a configuration needs them.
+"""Delay the conversion of dataclasses that fairseq registers with hydra until a configuration needs them.
 
 fairseq registers 130 dataclasses when it is imported. hydra converts each into a dictionary of omegaconf, and copies all of them to
-compose one configuration. A command needs a few.
+compose one configuration. A command needs only a few of them.
 """
 
 import contextlib
@@ -12,9 +12,9 @@ from typing import Any
 
 @contextlib.contextmanager
 def lazy_configurations() -> Iterator[None]:
-    """Make hydra convert the dataclasses that are registered in the body at their first use, in the body or later.
+    """Delay the conversion of dataclasses that are registered in the ``with`` block until their first use.
 
-    Does nothing if hydra is not installed. ``fairseq-reservoir`` reads exports without it.
+    Does nothing if hydra is not installed. ``fairseq-reservoir`` reads exports without hydra.
     """
     try:
         from hydra.core import config_store

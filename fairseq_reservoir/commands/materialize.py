@@ -4,7 +4,7 @@ from ..errors import InputError
 
 HELP = """\
 Writes a translation model of this plugin as a checkpoint of fairseq's own transformer, which runs without the plugin. The model's plan
-has only the letters L and T. If the model has masks, they are multiplied into its weights:
+may contain only the letters L and T. If the model has masks, they are multiplied into its weights:
 
   fairseq-reservoir materialize checkpoints/checkpoint_best.pt plain.pt
   fairseq-generate data-bin --path plain.pt --required-batch-size-multiple 1

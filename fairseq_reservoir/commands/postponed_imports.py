@@ -31,7 +31,7 @@ class _Postponed(ModuleType):
 
 @contextlib.contextmanager
 def postponed() -> Iterator[None]:
-    """Give placeholders of scikit-learn, scipy.stats and tabulate to all modules that are imported in the body."""
+    """Give placeholders of scikit-learn, scipy.stats and tabulate to all modules that are imported in the ``with`` block."""
     absent = [name for name in _POSTPONED if name not in sys.modules]
     sys.modules.update({name: _Postponed(name) for name in absent})
     try:

@@ -6,10 +6,10 @@ HELP = """\
 Compares training runs. Each of RUNS is the folder of a run or a parent folder of runs. Runs that differ only in their seed form an arm.
 The command reads the logs of fairseq-train (JSON or text) and the output of fairseq-generate in these folders. It writes report.md, tables
 (Markdown, LaTeX, CSV), figures (PNG, PDF) and index.html, one self-contained page, to DIR. It prints the answers that begin the page: which
-arm is best, by how much, whether that is significant, and its time, size and seeds. The report shows convergence against training
-time, updates, tokens and FLOPs, the area under the convergence curve (AUCC), the cost to reach the best score and a common target score,
-mean and standard deviation over seeds, and sacreBLEU with a paired bootstrap. An archived run has counts.jsonl, the n-gram counts of each
-sentence, instead of the sentences. The report lists files that cannot be read.
+arm is best, by how much, whether the difference is significant, and the arm's time, size and seeds. The report shows convergence
+against training time, updates, tokens and FLOPs, the area under the convergence curve (AUCC), the cost to reach the best score and a
+common target score, mean and standard deviation over seeds, and sacreBLEU with a paired bootstrap. An archived run has counts.jsonl, the
+n-gram counts of each sentence, instead of the sentences. The report lists files that cannot be read.
 
   fairseq-reservoir report runs/multi30k --out report --baseline dense
 """
@@ -18,7 +18,7 @@ sentence, instead of the sentences. The report lists files that cannot be read.
 def add_parser(commands) -> None:
     parser = commands.add_parser(
         "report",
-        help="make tables, figures and a page of training runs",
+        help="summarise training runs in tables, figures and a page",
         description=HELP,
     )
     parser.add_argument("runs", nargs="+", metavar="RUNS", help="folders, each a run or a parent of runs")
@@ -26,7 +26,7 @@ def add_parser(commands) -> None:
     parser.add_argument(
         "--metric", help="validation score to report (default: bleu if all runs have it, else best_checkpoint_metric)"
     )
-    parser.add_argument("--baseline", metavar="ARM", help="arm to compare the others with (default: the first)")
+    parser.add_argument("--baseline", metavar="ARM", help="arm to compare all other arms with (default: the first)")
     parser.add_argument(
         "--compare",
         dest="comparisons",
@@ -34,7 +34,7 @@ def add_parser(commands) -> None:
         action="append",
         default=[],
         metavar=("ARM", "OTHER"),
-        help="a pre-registered comparison over seeds; the p-values of all --compare pairs are Holm-corrected; repeatable",
+        help="a pre-registered comparison over seeds; the p-values of all --compare pairs are Holm-corrected; may be given several times",
     )
     parser.add_argument(
         "--target",
@@ -54,14 +54,14 @@ def add_parser(commands) -> None:
     parser.add_argument(
         "--choose",
         metavar="FLAG",
-        help="of the arms that differ only in this flag, such as lr, show the one with the best validation score; the search is folded",
+        help="among arms that differ only in this flag, such as lr, show only the best by validation score; a folded table shows all",
     )
     parser.add_argument(
         "--ignore",
         action="append",
         default=[],
         metavar="FLAG",
-        help="also treat runs that differ only in this flag as one arm; repeatable",
+        help="also treat runs that differ only in this flag as one arm; may be given several times",
     )
     parser.add_argument(
         "--references", metavar="FILE", help="references of the test set (default: the T-lines of fairseq-generate)"
@@ -73,7 +73,7 @@ def add_parser(commands) -> None:
         action="append",
         default=[],
         metavar=("NAME", "BYTES", "BLEU"),
-        help="add a file, such as another program's model, to the figure of test scores against sizes; repeatable",
+        help="add a file, such as another program's model, to the figure of test scores against sizes; may be given several times",
     )
     parser.add_argument(
         "--no-figures", dest="figures", action="store_false", help="write tables only; does not need matplotlib"

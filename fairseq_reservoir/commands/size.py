@@ -174,7 +174,7 @@ def _random_tensors(path):
     body, tensors = packed_file.read(path)
     stored = sum(name in tensors for name in body["random"])
     drawn = len(body["random"]) - stored
-    return f"\nThis export: of {stored + drawn} random tensors {stored} stored, {drawn} drawn again from the seed when loaded."
+    return f"\nThis export stores {stored} of {stored + drawn} random tensors; {drawn} are drawn again from the seed when it is loaded."
 
 
 def _optimizer(checkpoint):

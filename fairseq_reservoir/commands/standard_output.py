@@ -13,7 +13,7 @@ def writing() -> Iterator[None]:
     """End the command without a message if the reader of a pipe has stopped, as ``| head`` does.
 
     Raises:
-        InputError: standard output cannot be written for another reason, such as a full disk.
+        InputError: standard output cannot be written for a different reason, such as a full disk.
     """
     try:
         yield

@@ -11,9 +11,10 @@ from .standard_output import writing
 
 HELP = """\
 Runs all combinations of a grid file, several at a time, each in its own folder below DIR. Repeat the command to resume: finished runs are
-not repeated, and interrupted runs continue. A failed run is marked and does not stop the others. Ctrl-C ends all runs. If another sweep
-runs a run, or a killed sweep has left the run's command running, this command waits for its end and then continues the run. It prints a
-line for each event and, on a terminal, a live table. `sweep --status DIR` prints the table from another shell. It only reads files.
+not repeated, and interrupted runs continue. A failed run is marked and does not stop the others. Ctrl-C ends all runs. If a
+run is running in another sweep, or its command is left running by a killed sweep, this command waits for its end and then resumes the run.
+It prints a line for each event and, on a terminal, a live table. `sweep --status DIR` prints the table from another shell. It only
+reads files.
 
 You may change the grid file and repeat the command. A changed run continues if it has not trained anything, or if only commands after its
 training have changed. Otherwise the sweep is refused. The grid file is YAML:
@@ -24,7 +25,7 @@ training have changed. Otherwise the sweep is refused. The grid file is YAML:
     lr: [1e-3, 2e-3]
     reservoir-fast-dropout: [yes, no]    # a flag without a value: given or not
     seed: [1, 2]
-  environment:                       # the same for environment variables; a single value is for all runs and not part of a run's name
+  environment:                       # axes of environment variables; a single value applies to all runs and is not in their names
     OMP_NUM_THREADS: 1
   arms:                              # one more axis: each name stands for a group of flags
     plain: ''
@@ -184,7 +185,7 @@ class _Sweep:
             if each.state[0] == "damaged":
                 self.display.say(f"{each.name}: {each.describe()}, left out")
             elif each.name in mended:
-                self.display.say(f"{each.name}: has new commands, and nothing that was trained is affected")
+                self.display.say(f"{each.name}: has new commands, and they affect nothing that was trained")
 
     def end(self, run, minutes: float) -> None:
         """Print the result of a run that has ended."""
@@ -200,7 +201,10 @@ class _Sweep:
         return lines_of(self.display.last_rows(self.minutes), with_minutes=True)
 
     def next_runs(self) -> list:
-        """Return the runs that finished runs make possible. Print the choices that lead to them, and write the choices to choices.txt."""
+        """Return the runs that can start now because the runs they depend on have finished.
+
+        Print the choices that lead to these runs, and write the choices to choices.txt.
+        """
         from ..studies.sweep.display import collecting
         from ..studies.sweep.table import FURTHER
 
@@ -244,7 +248,10 @@ def _dry_run(runs, decisions):
         if choice not in decisions.open:
             yield decisions.made[choice.name]
         elif first:
-            yield f"{choice.name}: {len(first)} more runs of the other seeds, after the first seed has chosen {choice.axis}"
+            yield (
+                f"{choice.name}: once the runs of the first seed have determined {choice.axis},"
+                f" {len(first)} more runs follow with the other seeds"
+            )
 
 
 def _write_lines(lines, path):

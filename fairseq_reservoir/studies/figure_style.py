@@ -1,8 +1,8 @@
-"""Colours and settings of matplotlib for all figures of the studies."""
+"""Colours and matplotlib settings for all figures of studies."""
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish. Their yellow is too light on paper: violet and grey replace it.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F6FB8", "#8C8C8C")
-# In the HTML page, these two colours are replaced by those of the light or dark theme.
+# The HTML page replaces these two colours by the colours of its light or dark theme.
 INK, GRID = "#1b1f24", "#d5dae0"
 RC = {
     "font.size": 9, "axes.titlesize": 9.5, "legend.fontsize": 8, "svg.fonttype": "none", "svg.hashsalt": "report",

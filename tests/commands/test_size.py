@@ -67,9 +67,9 @@ def test_a_checkpoint_and_an_export_of_it(toy_data, tmp_path, capsys):
     lines_of_export = size_lines(capsys, out)
     assert number(lines_of_export, "this file") == out.stat().st_size
     assert number(lines_of_export, "export --dtype fp16 --regenerate") == predicted
-    (drawn,) = (line for line in lines_of_export if line.startswith("This export: "))
+    (drawn,) = (line for line in lines_of_export if line.startswith("This export stores "))
     assert re.fullmatch(
-        r"This export: of (\d+) random tensors 0 stored, \1 drawn again from the seed when loaded\.", drawn
+        r"This export stores 0 of (\d+) random tensors; \1 are drawn again from the seed when it is loaded\.", drawn
     )
 
 

@@ -24,13 +24,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Result:
-    """Result of one property on one layer, as shares of the test tokens.
+    """Accuracies of both probes for one property on one layer, as shares of the test tokens.
 
     Attributes:
         accuracy: accuracy of the probe.
-        control: accuracy of a probe of the same kind for the control task.
+        control: accuracy of the control probe: the same classifier, trained for the control task.
         selectivity: ``accuracy`` minus ``control``.
-        penalties: the chosen C of both probes.
+        penalties: the C that was chosen for each of the two probes.
     """
 
     accuracy: Estimate
@@ -50,13 +50,13 @@ def probe(outputs: np.ndarray, tokens: Tokens, task: Property, seed: int) -> Res
 
 
 def standardised(outputs: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """Shift and scale each number to mean 0 and deviation 1 over the training tokens. A constant number becomes 0."""
+    """Shift and scale each dimension to mean 0 and deviation 1 over the training tokens. A constant dimension becomes 0."""
     mean, deviation = outputs[train].mean(axis=0), outputs[train].std(axis=0)
     return (outputs - mean) / np.where(deviation > 1e-6, deviation, 1.0)
 
 
 def _right(inputs, part, labels) -> tuple[np.ndarray, float]:
-    """Train a probe. Return for each test token whether its class is right, and the chosen C."""
+    """Train a probe. Return whether it classifies each test token correctly, and the chosen C."""
     train, valid, test = ((part == which) & (labels >= 0) for which in (TRAIN, VALID, TEST))
     if len(np.unique(labels[train])) < 2:  # the classifier needs two classes
         return labels[test] == labels[train][0], PENALTIES[0]
@@ -76,16 +76,16 @@ def _fitted(penalty, inputs, labels):
 
     model = LogisticRegression(C=penalty, max_iter=_MOST_ITERATIONS, tol=_TOLERANCE)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the last iteration is used if there are more than _MOST_ITERATIONS
+        warnings.simplefilter("ignore")  # after _MOST_ITERATIONS, the last iteration is used
         return model.fit(inputs, labels)
 
 
 def intervals(
     sentence: np.ndarray, right: np.ndarray, right_in_control: np.ndarray, seed: int
 ) -> tuple[Estimate, Estimate, Estimate]:
-    """Return accuracy, control accuracy and their difference, with percentile intervals of a bootstrap over sentences.
+    """Return accuracy, control accuracy and their difference, with percentile intervals from a bootstrap over sentences.
 
-    Each resample draws as many sentences as there are, with replacement. Both probes have the same resamples.
+    Each resample draws as many sentences as the test part has, with replacement. Both probes are scored on the same resamples.
     """
     _, places = np.unique(sentence, return_inverse=True)
     sums = np.stack([np.bincount(places, values) for values in (right, right_in_control, np.ones(len(right)))])

@@ -84,7 +84,7 @@ def _draw_point(plot: Any, state: str, place: float, one: Estimate, colour: str)
 
 
 def _passed_on(each: Probed, name: str, which: str) -> list[Estimate]:
-    """Return an estimate for each depth. A layer that was left out passes on the outputs below it, so it has the same estimate."""
+    """Return an estimate for each depth. A layer that was left out passes on the outputs of the layer below, and has its estimate."""
     found: list[Estimate] = []
     for result in each.results[name]:
         found.append(found[-1] if result is None else getattr(result, which))
@@ -92,7 +92,7 @@ def _passed_on(each: Probed, name: str, which: str) -> list[Estimate]:
 
 
 def _short(name: str) -> str:
-    """Keep the end of a long name, so that the legend fits into its place."""
+    """Keep the end of a long name, so that the legend fits into the figure."""
     return name if len(name) <= _LONGEST else f"...{name[3 - _LONGEST :]}"
 
 

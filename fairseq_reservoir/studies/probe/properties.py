@@ -5,19 +5,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MOST_TOKENS = 50  # classes of the property `token`, from which all other tokens are left out
-# Edges of the classes of numbers, as shares of the training tokens.
+MOST_TOKENS = 50  # most classes of the property `token`, one per frequent token; less frequent tokens are left out
+# Quantiles of the training tokens that divide numbers into classes.
 _QUARTILES = (0.25, 0.5, 0.75)
 TRAIN, VALID, TEST = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens that are probed: arrays with an entry for each token.
+    """The probed tokens, as arrays with an entry for each token.
 
     Attributes:
-        sentence: number of the token's sentence.
-        token: number in the dictionary.
+        sentence: index of the token's sentence.
+        token: index in the dictionary.
         position: place in the sentence, counted from 1.
         length: number of tokens of the sentence.
         frequency: count of the token in the dictionary.
@@ -39,15 +39,15 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Property:
-    """A property: a class for each token.
+    """A property that a probe predicts: a class for each token.
 
     Attributes:
         name: name of the property.
         about: description.
         labels: class of each token, -1 for tokens that are left out.
-        control: class of each token in the control task, -1 for the same tokens.
+        control: class of each token in the control task, -1 for the tokens that ``labels`` leaves out.
         classes: number of classes.
-        majority: share of the test tokens that have the most frequent class of the training tokens.
+        majority: accuracy on the test tokens of always guessing the most frequent class of the training tokens.
     """
 
     name: str
@@ -69,12 +69,11 @@ def split_sentences(sentences: int, seed: int) -> np.ndarray:
 
 
 def properties(tokens: Tokens, seed: int) -> list[Property]:
-    """Return the properties that have at least two classes in the training part, and tokens in the other two parts.
+    """Return the properties that have at least two classes in the training part, and tokens in the validation and test parts.
 
-    The control task of a property has random classes (Hewitt and Liang, 2019). Tokens have equal classes in it if they are the same entry
-    of the dictionary, for `frequency` and `copied`. For `position` they have equal classes if their position is equal, and for `length` if
-    their sentences are equally long. `token` is the entry itself, and a random class for each entry would be the same task with other
-    names. Its control task has a class for each position.
+    The control task of a property has random classes (Hewitt and Liang, 2019). Tokens with the same key get the same class. The key is the
+    dictionary entry for `frequency` and `copied`, the position for `position`, and the length of the sentence for `length`. For `token` the
+    key is the position. With the dictionary entry as the key, the control task would be `token` itself with renamed classes.
     """
     train = tokens.part == TRAIN
     kinds = _most_frequent(tokens.token[train])
@@ -125,7 +124,7 @@ def _most_frequent(tokens) -> np.ndarray:
 
 
 def _number_in(values, kinds: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Place of each value in ``kinds``, -1 if it is not there."""
+    """Return the index of each value in ``kinds``; -1 for a value that ``kinds`` lacks."""
     numbers = {int(kind): place for place, kind in enumerate(kinds)}
     return np.array([numbers.get(int(value), -1) for value in values], dtype=np.int64)
 

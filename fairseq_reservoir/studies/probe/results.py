@@ -21,7 +21,7 @@ class Probed:
         depths: the embeddings and all layers, with ``number``, ``kind``, ``state`` and ``shown_state``.
         tokens: the probed tokens.
         properties: the properties that were probed.
-        results: for each property's name, a result for each depth, None for a layer that was left out.
+        results: the results of each depth, by the property's name; None for a layer that was left out.
     """
 
     path: str
@@ -33,7 +33,7 @@ class Probed:
     results: dict[str, list[Result | None]]
 
     def sizes(self, one: Property) -> dict[str, int]:
-        """Numbers of tokens in each part of a property."""
+        """Return the number of tokens in each part that have a class of the property."""
         parts = {"training": TRAIN, "validation": VALID, "test": TEST}
         return {name: int(((self.tokens.part == part) & (one.labels >= 0)).sum()) for name, part in parts.items()}
 
@@ -41,7 +41,7 @@ class Probed:
 def short_names(paths: Sequence[str]) -> list[str]:
     """Shorten paths to the parts that differ: ``runs/a/best.pt`` and ``runs/b/best.pt`` -> ``a`` and ``b``.
 
-    Equal paths, or a single one, keep their last two parts.
+    Equal paths, or a single path, keep their last two parts.
     """
     parts = [normpath(path).split("/") for path in paths]
     if len({*map(tuple, parts)}) == 1:
@@ -53,7 +53,7 @@ def short_names(paths: Sequence[str]) -> list[str]:
 
 
 def as_text(probed: Sequence[Probed], about: str) -> str:
-    """Format a table for each property. Each has a row for each layer of each checkpoint.
+    """Format one table per property, with a row for each layer of each checkpoint.
 
     Args:
         probed: the results of all checkpoints.
@@ -65,14 +65,15 @@ def as_text(probed: Sequence[Probed], about: str) -> str:
         rows = [row for each in probed for row in _rows(each, name, several=len(probed) > 1)]
         first = next((each, one) for each in probed for one in each.properties if one.name == name)
         sizes = ", ".join(f"{count:,} {part}" for part, count in first[0].sizes(first[1]).items())
-        classes = f"{first[1].classes} classes, always the most frequent: {100 * first[1].majority:.1f} %"
+        classes = f"{first[1].classes} classes, accuracy of always guessing the most frequent one: {100 * first[1].majority:.1f} %"
         blocks += ["", f"{name}: {what}", f"  tokens: {sizes}; {classes}"]
         blocks += [f"  {line}" for line in _aligned(_head(len(probed) > 1), rows)]
     return "\n".join([*blocks, "", *_NOTES])
 
 
 _NOTES = (
-    "% of the test tokens, with a 95 % interval over test sentences. control: a probe of random labels. selectivity: accuracy - control.",
+    "% of the test tokens, with a 95 % interval over test sentences. control: accuracy of a probe for random labels."
+    " selectivity: accuracy - control.",
 )
 
 
@@ -105,7 +106,7 @@ def _aligned(head, rows):
 
 
 def as_json(probed: Sequence[Probed], settings: dict[str, Any]) -> str:
-    """Format all results as JSON. Accuracies are shares of 1."""
+    """Format all results as JSON. Accuracies are between 0 and 1."""
     return json.dumps({**settings, "checkpoints": [_record(each) for each in probed]}, indent=1)
 
 

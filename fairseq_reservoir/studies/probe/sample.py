@@ -9,7 +9,7 @@ from .properties import Tokens, split_sentences
 
 
 def choose_sentences(sentences: Iterable[Any], most: int, seed: int) -> list[Any]:
-    """Draw at most ``most`` sentences. A sentence that occurs again is left out, so that no test sentence is a training sentence."""
+    """Draw at most ``most`` sentences. Repeated sentences are left out, so that no test sentence is also a training sentence."""
     different = list({one.tokens.tobytes(): one for one in sentences}.values())
     drawn = np.random.default_rng([seed, 4]).permutation(len(different))[:most]
     return [different[i] for i in np.sort(drawn)]
@@ -23,7 +23,7 @@ def tokens_of(sentences: Sequence[Any], counts: Sequence[int], specials: int, mo
         counts: count of each entry of the dictionary.
         specials: number of special symbols at the start of the dictionary. They are never drawn.
         most: number of tokens.
-        seed: seed of the draw and of the division into parts.
+        seed: random seed for drawing the tokens and for dividing the sentences into parts.
     """
     lengths = np.array([len(one.tokens) for one in sentences])
     token = np.concatenate([one.tokens for one in sentences])
@@ -45,7 +45,7 @@ def tokens_of(sentences: Sequence[Any], counts: Sequence[int], specials: int, mo
 
 
 def gather(outputs: Iterable[tuple[int, np.ndarray]], tokens: Tokens) -> np.ndarray:
-    """Collect the outputs of the drawn tokens from those of all tokens: an array (layers, tokens, width).
+    """Select the outputs of the drawn tokens. Return an array (layers, tokens, width).
 
     Args:
         outputs: pairs (number of the sentence, array (layers, tokens of the sentence, width)), in any order.

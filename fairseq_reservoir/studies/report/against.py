@@ -8,7 +8,7 @@ from .configuration import experiment, in_order, same, setting
 from .measures import Spread, Study, spread
 from .tables import Cell, Table
 
-_LONGEST = 36  # of the flags that name a series in a legend
+_LONGEST = 36  # most characters of flags that name a series in a legend
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ def _series(arms, keys):
 
 
 def _names(series, keys):
-    """Return a name for each series: the common name of its arms without the value of the flag, else the flags of its own.
+    """Return a name for each series: the common name of its arms without the flag's value, else the flags that distinguish it.
 
-    The flags are those in which the series differs from another one, such as "encoder_layers 6, dropout 0.1". If neither names it, it has
-    the name of its first arm.
+    A flag distinguishes a series if its value differs from that in another series: "encoder_layers 6, dropout 0.1". A series without a
+    common name and without such flags has the name of its first arm.
     """
     shorts = [{bare(run, keys) for arm in arms for run in arm.runs} for arms in series]
     settings = [experiment(arms[0].runs[0].configuration, keys) for arms in series]
@@ -81,7 +81,7 @@ def _names(series, keys):
 
 
 def against_table(study: Study) -> Table:
-    """Build the table of ``--against``."""
+    """Build the table of scores against the flag that ``--against`` names."""
     arms, digits = {arm.name: arm for arm in study.arms}, study.metric.digits
     leaf = (study.against or "").rpartition(".")[2]
     rows, tested = [], any(test.bleu is not None for test in study.tests.values())
@@ -91,6 +91,6 @@ def against_table(study: Study) -> Table:
         rows.append(row + [cell(point.test, 2, arms[point.arm])] * tested)
     head = ["arm", leaf, "series", f"best {study.metric.label}"] + ["test sacreBLEU"] * tested
     notes = [
-        "The arms of one series differ only in this flag, in seeds and in paths, or their names differ only in its value."
+        "The arms of one series differ only in this flag, in seeds and in paths, or their names differ only in the value of this flag."
     ]
     return Table("against", f"Score against {leaf}", head, rows, notes)

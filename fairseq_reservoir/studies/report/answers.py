@@ -18,15 +18,15 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class _Best:
-    """The best arm by one score, and its comparison with the baseline. If it is the baseline, it is compared with the next best arm.
+    """The best arm by one score, and its comparison with the baseline. If the baseline is best, it is compared with the next best arm.
 
     Attributes:
         score: the score.
         arm: the best arm.
-        other: the arm with which it is compared; None if there is none.
-        tested: their difference over seeds; None if one of them has fewer than two seeds.
-        p: its p-value, with Holm's correction for the comparisons of all arms with the baseline; None without a p-value.
-        tests: number of these comparisons.
+        other: the arm that the best arm is compared with; None if there is no such arm.
+        tested: difference between the two arms over seeds; None if either arm has fewer than two seeds.
+        p: p-value of the difference, with Holm's correction for the comparisons of all arms with the baseline; None without a p-value.
+        tests: number of comparisons in Holm's correction.
     """
 
     score: Score
@@ -38,9 +38,9 @@ class _Best:
 
 
 def answers(study: Study) -> list[Answer]:
-    """Return the questions and answers: first those of ``--compare``, then those on the best arm.
+    """Return the questions and answers: first on each pair of ``--compare``, then on the best arm.
 
-    Times and sizes are those of all arms that are compared.
+    The answers on time and size cover all arms that are compared.
     """
     found = [best for score in _shown(study) if (best := _best(study, score))]
     shown = [arm for one in found for arm in (one.arm, one.other) if arm]
@@ -72,7 +72,7 @@ def _capital(text):
 
 
 def _shown(study):
-    """Return the score of the validations, and one score of the test set: sacreBLEU, or the loss."""
+    """Return the validation score and one test score: sacreBLEU, or else the loss."""
     metric, *tests = scores(study)
     return [metric, *[score for score in tests if score.label != "test chrF"][:1]]
 
@@ -80,7 +80,8 @@ def _shown(study):
 def _best(study, score):
     """Find the best arm by a score; None if no arm has it.
 
-    An interrupted arm cannot be the best, unless all arms were interrupted. If some arms have several seeds, the others cannot be the best.
+    An interrupted arm cannot be the best, unless all arms were interrupted. If some arms have several seeds, arms with one seed cannot be
+    the best.
     """
     finished = [arm for arm in study.arms if not arm.interrupted] or study.arms
     values = {arm.name: score.values(arm) for arm in finished}
@@ -202,5 +203,5 @@ def _seeds(study):
     found = listed(parts) if len(counts) > 1 else f"{next(iter(counts))} for each arm"
     if study.search:
         others = sum(len(arm.runs) for arm in study.search.others)
-        found += f"; {plural(others, 'other run')} served only to choose {study.search.leaf}"
+        found += f"; {plural(others, 'further run')} served only to choose {study.search.leaf}"
     return f"{found}."

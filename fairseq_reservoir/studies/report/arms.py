@@ -101,8 +101,8 @@ def series_of(arms: list[Arm], keys: tuple[str, ...]) -> list[list[Arm]]:
 def differ_only_in(run: Run, other: Run, keys: tuple[str, ...]) -> bool:
     """Return whether two runs differ only in seeds, paths and the ``keys`` of their configurations.
 
-    Their names, without the seed and the values of the keys, must also be equal if neither log has a configuration, or if one
-    configuration lacks flags of the other, because another version wrote it.
+    Their names, without the seed and the values of the keys, must also be equal in two cases: neither log has a configuration, or one
+    configuration lacks flags that the other one has, because a different version wrote it.
     """
     ours, theirs = experiment(run.configuration, keys), experiment(other.configuration, keys)
     if ours.keys() != theirs.keys() or not ours:
@@ -164,7 +164,7 @@ def find_arm(name: str | None, arms: list[Arm], flag: str = "--baseline") -> Arm
 
 
 def _number(arms, ignored):
-    """Number arms that have the same name, and add remarks on the flags in which they differ from the first one."""
+    """Number arms that have the same name, and add remarks on the flags in which they differ from the first arm of this name."""
     for name in {arm.name for arm in arms}:
         first, *others = [arm for arm in arms if arm.name == name]
         for number, arm in enumerate(others, start=2):

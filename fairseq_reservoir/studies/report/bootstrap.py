@@ -39,8 +39,8 @@ class Pair:
 def paired_bootstrap(arms, baseline, tests: dict[str, Test]) -> list[Pair]:
     """Compare each run with the baseline's run of the same seed by sacreBLEU's paired bootstrap (Koehn, 2004).
 
-    Runs without a score are omitted. Runs with other references or another signature than the baseline's run are also omitted;
-    ``remark_other_test_sets`` adds remarks on them.
+    Runs without a score are omitted. Runs are also omitted if their references or signature differ from those of the baseline's run;
+    ``remark_other_test_sets`` adds remarks on these runs.
 
     Args:
         arms: all arms.
@@ -48,7 +48,7 @@ def paired_bootstrap(arms, baseline, tests: dict[str, Test]) -> list[Pair]:
         tests: test scores by the run's name.
     """
     pairs: list[Pair] = []
-    # With --ignore, an arm may have several runs of a seed. The baseline's first one with a score counts.
+    # With --ignore, an arm may have several runs of a seed. The baseline's first run with a score is used.
     first: dict = {}
     for run in baseline.runs:
         if tests[run.name].bleu is not None:
@@ -88,14 +88,14 @@ def _mismatch(test, base_test):
 
 
 def _resample(base_test, others, tests):
-    """Compare the baseline's test score with those of ``others``, a list of (arm's name, run), on the same resamples."""
+    """Compare the baseline's test score with the test scores of ``others``, a list of (arm's name, run), on the same resamples."""
     import numpy as np
 
     seed = os.environ.get(_SEED_VARIABLE, _SEED)
     sentences = len(base_test.counts.by[SACREBLEU].rows)
     random = np.random.default_rng(None if seed.lower() == "none" else int(seed))
     chosen = random.choice(sentences, size=(SAMPLES, sentences), replace=True)
-    # times[i, j] is how often resample i contains sentence j. The product of times and the rows of counts has the sums of each resample.
+    # times[i, j] is how often resample i contains sentence j. The matrix product of times and the counts has the sums of each resample.
     times = np.stack([np.bincount(sample, minlength=sentences) for sample in chosen])
 
     def scores(test):

@@ -23,8 +23,8 @@ def report(options: ReportOptions) -> Study:
     """Write the report that ``options`` describes, and return its numbers.
 
     Raises:
-        InputError: ``measure`` fails, matplotlib is missing, or ``options.out`` contains other files. Nothing is written then. The error
-            is also raised if a file cannot be written.
+        InputError: ``measure`` fails, matplotlib is missing, or ``options.out`` contains other files. In these cases
+            nothing is written. The error is also raised if a file cannot be written.
     """
     folder.check_out(options.out)
     if options.figures:
@@ -40,7 +40,7 @@ def measure(options: ReportOptions) -> Study:
     """Read the runs and compute all numbers of their report. Write no files.
 
     Raises:
-        InputError: no run has a usable score, or an option is invalid, for example because no run has the arm or flag that it names.
+        InputError: no run has a usable score, or an option is invalid, for example because it names an arm or a flag that no run has.
     """
     references, points = read_references(options.references), exports.read_points(options.points)
     runs = find_runs(options.runs)
@@ -92,7 +92,7 @@ def _best(run, metric):
 
 
 def _runs_with_scores(runs: list[Run], name: str | None) -> tuple[Metric, list[Run]]:
-    """Choose the metric (see ``metrics.choose``). Return it and the runs that have a finite score of it."""
+    """Choose the metric (see ``metrics.choose``). Return the metric, and the runs with a finite score."""
     validated = [run for run in runs if run.validations]
     if not validated:
         for run in runs:
@@ -103,7 +103,7 @@ def _runs_with_scores(runs: list[Run], name: str | None) -> tuple[Metric, list[R
     used = [run for run in validated if scored(run, metric)]
     if not used:
         raise InputError(
-            f"RUNS {_first_logs(validated)}: no validation has a finite {metric.name}; choose another --metric"
+            f"RUNS {_first_logs(validated)}: no validation has a finite {metric.name}; choose a different --metric"
         )
     return metric, used
 

@@ -21,7 +21,7 @@ class Caution(NamedTuple):
 
 
 def cautions(study: Study) -> list[Caution]:
-    """Return the warnings. Each one occurs once."""
+    """Return all warnings of a report, without repeats."""
     kinds = {
         "Runs left out": [f"{run.name}: {why}" for run, why in study.skipped],
         "Unfinished runs": _unfinished(study),
@@ -69,7 +69,7 @@ def _resumed(study):
 
 
 def _seeds(study):
-    """Name the missing seeds, with the arms that lack the same seeds in one line."""
+    """Return one line for each group of arms that lack the same seeds."""
     lacking: dict[tuple[int, ...], list[str]] = {}
     for arm in study.arms:
         lacking.setdefault(arm.missing, []).append(arm.name)
@@ -80,12 +80,12 @@ def _seeds(study):
         for seeds, names in lacking.items()
     ]
     if all(len(arm.runs) == 1 for arm in study.arms) and len(study.arms) > 1:
-        found.append("Each arm has only one seed: another seed may change the results.")
+        found.append("Each arm has only one seed: the results may change with a different seed.")
     return found
 
 
 def _choice(study):
-    """Name the choices of ``--choose`` that are uncertain. Without ``--choose``, name it if arms differ only in the learning rate."""
+    """Warn of uncertain choices of ``--choose``. Without ``--choose``, suggest this flag if arms differ only in the learning rate."""
     if study.search is None:
         rates = ("optimization.lr",)
         open_ = study.against not in rates and any(len(arms) > 1 for arms in series_of(study.arms, rates))
@@ -94,7 +94,7 @@ def _choice(study):
     at_end = [f"{choice.arm.name} ({choice.value})" for choice in choices if choice.at_end]
     single = [choice.arm.name for choice in choices if len(choice.tried) < 2]
     found = [
-        f"The chosen {leaf} is the smallest or the largest tried value, so a better one may lie beyond it: {listed(at_end)}."
+        f"The chosen {leaf} is the smallest or the largest tried value, so a value beyond it may be better: {listed(at_end)}."
     ] * bool(at_end)
     return found + [f"Only one value of {leaf} was tried: {listed(single)}."] * bool(single)
 
@@ -116,13 +116,15 @@ def faults(study: Study, run: Run) -> list[str]:
 
 
 def _repeated(study):
-    """Name the arms with several runs of a seed, which ``--ignore`` has merged."""
+    """Warn of arms in which ``--ignore`` has merged several runs with the same seed."""
     names = [arm.name for arm in study.arms if arm.seed_count < len(arm.counted)]
-    return [f"Means and intervals count several runs of a seed like several seeds: {listed(names, 5)}."] * bool(names)
+    return [f"Means and intervals count several runs with the same seed as several seeds: {listed(names, 5)}."] * bool(
+        names
+    )
 
 
 def _of_same(remarks):
-    """Return a line for each different remark of the pairs (remark, name), with all its names."""
+    """Group pairs (remark, name) by remark. Return a line for each remark, with the names of all its runs."""
     names: dict[str, list[str]] = {}
     for remark, name in remarks:
         names.setdefault(remark, []).append(name)
@@ -130,7 +132,7 @@ def _of_same(remarks):
 
 
 def _other_losses(study):
-    """Warn of losses that cannot be compared: of other criteria, dictionaries or texts."""
+    """Warn of losses that cannot be compared, because the runs have different criteria, dictionaries or texts."""
     criteria = {str({k: v for k, v in run.configuration.items() if k.startswith("criterion.")}) for run in _used(study)}
     found = []
     if study.metric.name == "loss" and len(criteria) > 1:
@@ -159,7 +161,8 @@ def _without_flops(study):
     if not any(log.table for of_arm in logs.values() for log in of_arm):
         return []
     reasons = {
-        "has no slot table, because the plugin prints it only for its own architectures; train a transformer as a plan of only L": False,
+        "has no slot table, because the plugin prints it only for its own architectures; train a plain transformer with --arch"
+        " reservoir_... and a plan of only L": False,
         "was written by an old version, and its slot table has no line on the backward pass": True,
     }
     found = []
@@ -185,7 +188,7 @@ def _late(study):
 
 
 def _uneven_times(study):
-    """Name the arms whose seeds trained at different speeds, for example on different machines or beside other programs."""
+    """Name the arms whose seeds trained at different speeds, for example on different machines or while other programs were running."""
     found = []
     for arm in study.arms:
         rates = sorted(run.clock.rate for run in arm.counted if run.clock.rate)
@@ -201,7 +204,7 @@ def _rounded_times(study):
         return []
     return [
         "fairseq logs the training time of an epoch in whole seconds. These epochs are so short that the minutes of training may be"
-        f" wrong by {100 * worst:.0f} %. Only the minutes in all, in the table of runs, are not affected."
+        f" wrong by {100 * worst:.0f} %. The column of minutes in all, in the table of runs, is not affected."
     ]
 
 

@@ -16,7 +16,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def listed(words: list[str], most: int = 8) -> str:
-    """Join words: "a, b and c". Of more than ``most`` words, the last ones are only counted."""
+    """Join words: "a, b and c". If there are more than ``most`` words, the last ones are counted: "a and 3 others"."""
     if len(words) > most:
         words = [*words[: most - 1], f"{len(words) - most + 1} others"]
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else ""

@@ -1,4 +1,4 @@
-"""The arms that ``--choose`` selects: of the arms that differ only in one flag, such as the learning rate, the one with the best score."""
+"""Select arms for ``--choose``: the arm with the best score among arms that differ only in one flag, such as the learning rate."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -19,7 +19,7 @@ class Clock:
         updates: updates at which seconds and tokens are known; linear in between.
         seconds: training time up to each of ``updates``, without lost updates.
         tokens: target tokens up to each of ``updates``, without lost updates.
-        losses: for each resume: its update, and the seconds that were lost so far.
+        losses: for each resume, the update where it starts, and the seconds that were lost so far.
         lost_updates: number of updates that were lost.
         begins_at: first update of a log that begins in the middle of training; otherwise 0.
         epoch_ends: updates of the end-of-epoch records that were not lost.
@@ -90,7 +90,7 @@ def read_clock(parts: list[Part]) -> Clock:
 
 
 def _start(part, kept):
-    """Return the update at which a part starts. If the log does not have it, return the last kept update before the part's records."""
+    """Return the update at which a part starts. If the log lacks it, return the last kept update before the part's records."""
     if part.start is not None:
         return part.start
     first = min((record.updates for record in part.records), default=0)

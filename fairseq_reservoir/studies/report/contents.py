@@ -56,15 +56,15 @@ def results(study: Study) -> Table:
 
 
 def _signatures(tests):
-    """Return pairs (score, its signature and what is compared), without repetitions."""
+    """Return pairs (score, note) without repeats. A note has the score's signature and the compared texts."""
     scored = [test for test in tests if test.bleu is not None]
     found = [("sacreBLEU", f"{test.signature}; references: {test.counts.referred}") for test in scored]
     found += [("chrF", f"{test.chrf_signature}; computed on the same lines") for test in scored]
     found += [
         (
             "Tokenised BLEU",
-            f"{test.tokenised_signature}; compares H-lines with T-lines, in the tokens of the binarised text. Runs with other tokens"
-            " cannot be compared by it.",
+            f"{test.tokenised_signature}; compares H-lines with T-lines, in the tokens of the binarised text. It cannot compare"
+            " runs with different tokens.",
         )
         for test in tests
         if test.tokenised_signature
@@ -83,8 +83,8 @@ def choices(study: Study) -> Table:
         scores = [cell(one, search.metric.digits, choice.arm) for one in tried]
         rows.append([name_cell(choice.arm), value_cell(choice.value), *scores])
     notes = [
-        f"{search.metric.label}: score of the best validation; {search.metric.arrow}. Compared are the seeds that all values of an arm"
-        " have. The compared runs also count among the seeds of the chosen arm, so its mean is slightly too good."
+        f"{search.metric.label}: score of the best validation; {search.metric.arrow}. Values are compared on the seeds that all values of"
+        " an arm have. The compared runs also count as seeds of the chosen arm, so its mean is slightly too good."
     ]
     leaf = search.leaf
     tried_runs = sum(len(arm.runs) for arm in (*search.others, *study.arms))
@@ -113,7 +113,7 @@ def to_target(study: Study) -> Table:
     how = (
         "--target"
         if study.options.target is not None
-        else "each finished run has a best score; this is the worst of them, so all finished runs reach it"
+        else "the worst of the finished runs' best scores, so all finished runs reach it"
     )
     notes = [
         f"Target: {study.metric.label} {study.target:g} ({how}). Costs are interpolated linearly between validations."
@@ -166,9 +166,9 @@ def ratios(study: Study) -> Table:
     head = ["arm", *("updates ×", "seconds per update ×", "time ×") * 2]
     groups = ["", *["to the best score"] * 3, *["to the target"] * 3]
     notes = [
-        f"All values are relative to {study.baseline.name}: means over seeds, divided by its means. Updates below 1 mean fewer steps,"
-        " seconds per update below 1 mean faster steps. The product of the two is the ratio of times. A ratio is missing if a seed of"
-        " either arm does not reach the target, or if a log begins in the middle of training.",
+        f"All values are relative to {study.baseline.name}: an arm's mean over seeds, divided by the mean of this baseline."
+        " Updates below 1 mean fewer steps, seconds per update below 1 mean faster steps. The product of both ratios is the ratio of times."
+        " A ratio is missing if a seed of either arm does not reach the target, or if a log begins in the middle of training.",
     ]
     return Table("steps_or_speed", "Fewer steps or faster steps", head, rows, notes, groups)
 
@@ -179,11 +179,11 @@ def ratio(study: Study, arm: Arm, what: str) -> tuple[float, float, float] | Non
     Args:
         study: the study.
         arm: the arm.
-        what: "to_best" or "to_target": up to which score the cost is counted.
+        what: "to_best" or "to_target": the score at which the cost is taken.
 
     Returns:
-        The three ratios. None if a seed of either arm does not reach the score: a mean over the other seeds would be too small, because
-        these are the fast ones. None also if a log begins in the middle of training, because it lacks the earlier training time.
+        The three ratios. None if a seed of either arm does not reach the score: a mean over the remaining seeds would be too small,
+        because the fast seeds remain. Also None if a log begins in the middle of training, because it lacks the earlier training time.
     """
     means: list[float] = []
     for one in (arm, study.baseline):
@@ -227,7 +227,11 @@ def aucc(study: Study) -> Table:
         f"{'' if study.metric.higher else ', so a smaller area is better'}). y is linear between validations. {first} After the last"
         " validation y stays constant."
     )
-    own = "The horizon in time is set by --horizon. Any other" if study.options.horizon is not None else "Each horizon"
+    own = (
+        "The horizon in time is set by --horizon. Every other horizon"
+        if study.options.horizon is not None
+        else "Each horizon"
+    )
     notes.append(
         f"Horizons: {horizons}. Each run has a cost at its best score. {own} is the largest of these costs. A normalised AUCC is divided by"
         " the largest AUCC in its column."
@@ -286,9 +290,9 @@ def sizes(study: Study) -> Table:
     ]
     groups = ["", *["parameters"] * 2, *["bytes"] * 3, ""]
     notes = [
-        "Parameters and checkpoints: of each arm's first run. Exports: of its first run with an export. A checkpoint also contains the"
-        " optimizer's state.",
-        "Entropy: of the exported tensors, as the command export --verbose printed it. Bits per parameter: 8 × entropy ÷ parameters."
+        "Parameters and checkpoints are from each arm's first run, exports from its first run with an export. A checkpoint also contains"
+        " the optimizer's state.",
+        "Entropy: the entropy of the exported tensors, as printed by export --verbose. Bits per parameter: 8 × entropy ÷ parameters."
         " Each entry of a mask counts as a parameter.",
     ]
     notes += [f"From --point: {p.name}, {p.bytes:,} bytes, sacreBLEU {p.bleu:g}." for p in study.points]

@@ -14,7 +14,7 @@ from .run_files import MOST
 FILE = "counts.jsonl"
 SACREBLEU, CHRF, TOKENISED = METRICS = ("sacreBLEU", "chrF", "tokenised BLEU")
 _CHRF_ORDER, _CHRF_BETA = 6, 2
-# For each metric: the length of a row of counts, and the places of the matching n-grams and of the translation's n-grams in the row.
+# For each metric: the length of a row of counts, and the columns with the matching n-grams and with the translation's n-grams.
 _BLEU = (10, slice(2, 6), slice(6, 10))
 _ROWS = {SACREBLEU: _BLEU, CHRF: (3 * _CHRF_ORDER, slice(2, 18, 3), slice(0, 18, 3)), TOKENISED: _BLEU}
 _SMOOTHING = {SACREBLEU: "exp", TOKENISED: "none"}
@@ -25,8 +25,8 @@ class Counted:
     """The counts of one metric, equal to those in sacreBLEU: one row per sentence, or one row with the sums over all sentences.
 
     A row of BLEU has 10 numbers: the lengths of the translation and of the reference in tokens, four numbers of matching n-grams (n = 1
-    to 4 tokens), and four numbers of n-grams in the translation. A row of chrF has three numbers for each n from 1 to 6 characters: of
-    n-grams in the translation, of n-grams in the reference, and of matching n-grams.
+    to 4 tokens), and four numbers of n-grams in the translation. A row of chrF has three numbers for each n from 1 to 6 characters:
+    the n-grams in the translation, the n-grams in the reference, and the matching n-grams.
 
     Attributes:
         signature: sacreBLEU's signature, which lists the settings of the metric.
@@ -42,8 +42,8 @@ class Counts:
     """Counts of the translations of one test set.
 
     Attributes:
-        by: counts by metric. Tokenised BLEU is missing without fairseq-generate's H- and T-lines, the other metrics are missing without
-            detokenised references.
+        by: counts by metric. Tokenised BLEU is missing without fairseq-generate's H- and T-lines, sacreBLEU and chrF are missing
+            without detokenised references.
         references: SHA-256 of the reference lines.
         unknown: number of references that contain <<unk>>.
         referred: source of the references, such as "--references".
@@ -133,7 +133,7 @@ def digest(references: Sequence[str]) -> str:
 
 
 def as_text(counts: Counts) -> str:
-    """Return the text of a file ``counts.jsonl``: a line with the sums over all sentences, then a line with BLEU's row of each sentence.
+    """Return the text of a file ``counts.jsonl``: a line with the sums over all sentences, then one line per sentence with its row of BLEU.
 
     Only BLEU needs one row per sentence, because the paired bootstrap resamples sentences and computes only BLEU. The SHA-256
     identifies the references. For a very small test set, the hash allows a reader to confirm a guess of the references.

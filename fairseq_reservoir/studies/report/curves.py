@@ -33,8 +33,8 @@ def aucc(curve, horizon: float, start: float | None = None) -> float:
     """Return the area under the convergence curve (AUCC): the integral of the score over x, from 0 to ``horizon``.
 
     The score is linear between validations, and constant after the last one. Before the first validation it is linear from ``start``
-    at x = 0. If ``start`` is None, it is constant there and equals the first score. None is meant for scores of which lower values are
-    better, because an untrained model has no such score.
+    at x = 0. If ``start`` is None, the score there equals the first score. Use None for scores whose lower values are better,
+    because an untrained model has no useful score.
 
     Args:
         curve: points (x, score), x >= 0.

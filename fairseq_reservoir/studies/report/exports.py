@@ -18,7 +18,7 @@ _PRINTED = re.compile(r": ([\d,]+) bytes(?: \([\d,]+ of data, whose entropy is (
 
 @dataclass(frozen=True)
 class Exported:
-    """The file that `fairseq-reservoir export` made of a run.
+    """The file that `fairseq-reservoir export` made from a run.
 
     Attributes:
         bytes: size of the file.

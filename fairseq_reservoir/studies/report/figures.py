@@ -33,7 +33,7 @@ def check_matplotlib() -> None:
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
-        raise InputError("figures need matplotlib: pip install matplotlib, or --no-figures") from error
+        raise InputError("figures need matplotlib: run pip install matplotlib, or add --no-figures") from error
 
 
 # Name of the figure of each test score; None for a score without a figure.
@@ -41,7 +41,7 @@ _OF_TESTS = {"test sacreBLEU": "over_seeds_bleu", "test chrF": None, "test loss 
 
 
 def figures(study: Study) -> dict[str, tuple[str, dict[str, bytes]]]:
-    """Draw the figures. Return for each name of a figure its caption, and its bytes as "png", "pdf" and "svg"."""
+    """Draw the figures. Return the caption of each figure by its name, and its bytes as "png", "pdf" and "svg"."""
     import matplotlib
 
     drawn = {}
@@ -56,7 +56,10 @@ def figures(study: Study) -> dict[str, tuple[str, dict[str, bytes]]]:
             title = f"{study.metric.label} against {'training time' if axis.key == 'seconds' else _named(axis)}"
             drawn[f"convergence_{axis.key}"] = title, _saved(_convergence(study, axis))
         if sum(ratio(study, arm, "to_target") is not None for arm in study.arms) > 1:
-            drawn["steps_or_speed"] = "To the target: fewer steps, or faster steps?", _saved(_steps_or_speed(study))
+            drawn["steps_or_speed"] = (
+                "Is the target reached in fewer steps, or with faster steps?",
+                _saved(_steps_or_speed(study)),
+            )
         if study.against:
             leaf = study.against.rpartition(".")[2]
             drawn["against"] = f"Score against {leaf}", _saved(_against(study, leaf))

@@ -1,4 +1,4 @@
-"""Write the files of a report into its folder. Never overwrite files that are not part of a report, never write through a link."""
+"""Write the files of a report into its folder. Never overwrite files that are not part of a report, never write through a symbolic link."""
 
 import os
 import stat
@@ -33,14 +33,14 @@ def check_out(out: str) -> None:
     """Check that a report can be written to ``out``: a new folder, an empty folder, or the folder of an earlier report.
 
     Raises:
-        InputError: ``out`` is a file, cannot be written to, contains other files, or has a link in place of a subfolder.
+        InputError: ``out`` is a file, cannot be written to, contains other files, or has a symbolic link in place of a subfolder.
     """
     folder = Path(out)
     try:
         if folder.exists() and not folder.is_dir():
             raise InputError(f"--out {out}: is not a folder")
         if folder.is_dir() and any(folder.iterdir()) and _earlier(folder) is None:
-            raise InputError(f"--out {out}: contains files that are not a report; name a new or empty folder")
+            raise InputError(f"--out {out}: contains files that do not belong to a report; name a new or empty folder")
         _check_kinds(out)
         above = next(parent for parent in [folder, *folder.absolute().parents] if parent.exists())
     except OSError as error:
@@ -52,7 +52,7 @@ def check_out(out: str) -> None:
 def write(out: str, files: dict[str, bytes]) -> None:
     """Write the files of a report, and remove files of an earlier report that the new one does not have.
 
-    Each file is written atomically. A link in place of a file is replaced, not followed.
+    Each file is written atomically. A symbolic link in place of a file is replaced, not followed.
 
     Args:
         out: the folder.
@@ -87,8 +87,8 @@ def _check_kinds(out):
         except (FileNotFoundError, NotADirectoryError):
             continue
         if name in _FOLDERS and not stat.S_ISDIR(mode):
-            kind = "a link, and a report is not written through links" if stat.S_ISLNK(mode) else "not a folder"
-            raise InputError(f"--out {out}: {name} is {kind}; move it away, or name another folder")
+            kind = "a symbolic link; reports are not written through links" if stat.S_ISLNK(mode) else "not a folder"
+            raise InputError(f"--out {out}: {name} is {kind}. Move it away, or name a different folder")
         if name not in _FOLDERS and stat.S_ISDIR(mode):
             raise InputError(
                 f"--out {out}: {name} is a folder, but a report needs a file of this name; move the folder away"

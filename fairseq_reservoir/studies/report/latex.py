@@ -4,20 +4,20 @@ import textwrap
 
 from .tables import Table, one_line
 
-# Estimates in points, for \footnotesize: the width of the text of ``article``, of a character, and of the space between columns.
+# Estimated widths in points at \footnotesize: the text of ``article``, a character, and the space between columns.
 _TEXT, _CHARACTER, _SPACE = 345, 3.9, 8
-# Longest line of a head, and of the first column.
+# Longest line in a column heading, and longest line in the first column.
 _HEAD, _NAME = 11, 26
 _BEGIN = r"""% \usepackage{booktabs,graphicx}
 \begingroup\footnotesize\setlength{\tabcolsep}{4pt}\setlength{\parindent}{0pt}%"""
-# A part that is still too wide is made smaller.
+# A part that is still too wide is scaled down.
 _PART = r"""\setbox0=\hbox{%%
 %s}%%
 \ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi\par"""
 
 
 def latex(table: Table) -> str:
-    """Return ``tabular`` environments that need the packages booktabs and graphicx."""
+    """Return the table as ``tabular`` environments, which need the packages booktabs and graphicx."""
     parts = [_PART % _tabular(table, spans) for spans in _parts(table)]
     notes = [f"% {one_line(note)}" for note in table.notes]
     return "\n".join([_BEGIN, "\\medskip\n".join(f"{part}\n" for part in parts) + "\\endgroup", *notes]) + "\n"

@@ -213,7 +213,7 @@ def _make(kind, epoch, values, subset=""):
 
 
 def _is_earlier(records, new):
-    """Return whether a record has fewer updates or less wall time than those before it, because a process has restarted."""
+    """Return whether a record has fewer updates or less wall time than earlier records, because a process has restarted."""
     same = [record for record in records[-50:] if record.kind == new.kind and record.subset == new.subset]
     clock = [record.values["wall"] for record in records[-50:] if "wall" in record.values]
     return bool(same and new.updates < same[-1].updates or clock and new.values.get("wall", clock[-1]) < clock[-1])

@@ -47,7 +47,7 @@ def flop_axis(most: float) -> Axis:
 
 @dataclass(frozen=True)
 class Measured:
-    """The numbers of one run. Dictionaries have the keys of those axes for which the run's log has the cost.
+    """The numbers of one run. Dictionaries have a key for each axis whose cost is in the run's log.
 
     Attributes:
         run: the run.
@@ -68,7 +68,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class OtherFile:
-    """A file without a run, such as another program's model, that is a further point in the figure of file sizes."""
+    """An additional point in the figure of file sizes: a file without a run, such as a model of a different program."""
 
     name: str
     bytes: int
@@ -114,12 +114,12 @@ class Study:
     search: Search | None = None
 
     def measured_runs(self, arm: Arm) -> list[Measured]:
-        """Return the numbers of the arm's runs that are averaged; see ``Arm.counted``."""
+        """Return the ``Measured`` of each run that goes into the arm's average; see ``Arm.counted``."""
         return [self.measured[run.name] for run in arm.counted]
 
     @property
     def axes(self) -> list[Axis]:
-        """The axes for which at least one run has the cost."""
+        """The axes whose cost is known for at least one run."""
         flops = [flop_axis(self.horizons["flops"])] if "flops" in self.horizons else []
         return [axis for axis in AXES if axis.key in self.horizons] + flops
 
@@ -174,7 +174,7 @@ def common_target(measured: list[Measured], metric: Metric) -> float:
 
 
 def common_horizons(measured: list[Measured]) -> dict[str, float]:
-    """Return, for each axis, the largest cost at which one of the runs has its best score."""
+    """Return for each axis the largest of the runs' costs at their best scores."""
     found: dict[str, float] = {}
     for one in measured:
         for key, cost in one.to_best.items():

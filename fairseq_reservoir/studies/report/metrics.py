@@ -20,7 +20,7 @@ _HIGHER = (
 )
 _NO_SCORE = ("wps", "wpb", "bsz", "ups", "wall", "train_wall", "lr", "gnorm")
 _BITS = ("loss", "nll_loss")
-# For each score its name and its unit.
+# Name and unit of each score.
 _NAMES = {
     "loss": ("loss", "bits"),
     "nll_loss": ("negative log-likelihood", "bits"),

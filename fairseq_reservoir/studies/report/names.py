@@ -1,4 +1,4 @@
-"""Names of runs and arms without the value of a flag: LTLTL-lr4e-3 becomes LTLTL for --lr 0.004."""
+"""Remove the value of a flag from the names of runs and arms: LTLTL-lr4e-3 becomes LTLTL for --lr 0.004."""
 
 import re
 

@@ -17,12 +17,12 @@ class ReportOptions:
         metric: name of the validation score; see ``metrics.choose`` for the default.
         target: score whose cost is compared; by default ``measures.common_target``.
         horizon: end of the AUCC over time, in seconds; by default ``measures.common_horizons``.
-        baseline: name of the arm with which the others are compared; by default the first arm.
+        baseline: name of the arm that all other arms are compared with; by default the first arm.
         against: configuration key; the report shows the scores against its values.
         references: file with the references of the test set; by default fairseq-generate's T-lines are used.
-        choose: configuration key; of the arms that differ only in it, the report shows the best one.
+        choose: configuration key; among arms that differ only in this key, the report shows only the best arm.
         ignore: configuration keys in which the runs of an arm may differ.
-        points: further files for the figure of file sizes, each (name, bytes, sacreBLEU) as text.
+        points: additional files for the figure of file sizes, each (name, bytes, sacreBLEU) as text.
         comparisons: pairs of names of arms to compare; their p-values are corrected together.
         figures: whether to draw figures.
 

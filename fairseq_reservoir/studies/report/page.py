@@ -1,4 +1,4 @@
-"""The page of a report: answers, the figure, tables, further figures; warnings and definitions at the end. As HTML and as Markdown.
+"""The page of a report, as HTML and as Markdown: answers, figures, tables, further figures, warnings and definitions.
 
 The HTML page has a light and a dark theme and sortable tables. It loads no other files.
 """
@@ -97,7 +97,7 @@ for (const box of document.querySelectorAll(".scroll")) {
 }
 """
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-# The first two of these figures that are drawn are shown above the tables. Without any of them, it is the first figure.
+# The page shows the first two of these figures above the tables. If none of them is drawn, it shows the first figure there.
 _LEADING = ("against", "over_seeds_bleu", "over_seeds_test_loss", "over_seeds")
 
 
@@ -110,7 +110,7 @@ class Page:
         lead: a line below the title.
         answers: questions and answers.
         tables: tables in reading order.
-        figures: for each name of a figure its caption and its bytes by format; see ``figures.figures``.
+        figures: caption and bytes by format of each figure, by its name; see ``figures.figures``.
         cautions: warnings.
     """
 
@@ -128,7 +128,7 @@ class Page:
 
     @property
     def definitions(self) -> list[tuple[str, str, list[str]]]:
-        """Anchor, title and paragraphs of each definition: the notes of the tables, then the definitions of all tables."""
+        """Anchor, title and paragraphs of each entry: first the notes of each table, then the general ``DEFINITIONS``."""
         of_tables = [(table.name, table.title, table.notes) for table in self.tables]
         return of_tables + [("", title, [text]) for title, text in DEFINITIONS]
 

@@ -54,7 +54,7 @@ class Run:
     def state(self) -> str:
         """ "finished", "interrupted" (or still running), or "end not logged" (the log is a --log-file, which lacks the end).
 
-        If a step of a sweep has failed or was interrupted, it is appended, as in "finished: generate failed with status 1". The sweep's
+        A step of a sweep that has failed or was interrupted is appended, as in "finished: generate failed with status 1". The sweep's
         file ``state`` is in the run's folder, or in the parent of this folder if a script that the sweep ran created the folder.
         """
         trained = "finished" if self.log.done else "interrupted" if self.log.is_output else "end not logged"
@@ -125,7 +125,7 @@ def find_runs(paths) -> list[Run]:
         below = [(whole.parent, whole, "")] if is_log else list(_logs_below(whole))
         if not below:
             raise InputError(
-                f"RUNS {path}: no log of fairseq-train (train.log, or another *.log or *.json) in it or below it"
+                f"RUNS {path}: no log of fairseq-train (train.log, or any *.log or *.json) in it or below it"
             )
         for folder, log, fault in below:
             first, _ = logs.setdefault(folder, (log, fault))

@@ -60,7 +60,7 @@ class Score:
         unit: unit of its values; "" if it has none.
         digits: number of decimals in tables.
         higher: whether higher is better.
-        read: function from a run to its score. It returns None if the run has no score, or another test set than the baseline.
+        read: function from a run to its score. It returns None if the run has no score, or a different test set than the baseline.
     """
 
     label: str
@@ -142,7 +142,7 @@ def seed_differences(study: Study) -> Table | None:
 
 
 def difference_cells(one: Difference | None, digits: int, where: str) -> list[Cell]:
-    """Return the cells of a difference, its interval and p. ``where`` is their source: the paths of the logs."""
+    """Return three cells: a difference, its interval and p. ``where`` names the source of these numbers: the paths of the logs."""
     if one is None:
         return [EMPTY] * 3
     cells = [Cell(signed(one.value, digits), one.value, source=where)]

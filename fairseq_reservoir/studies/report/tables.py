@@ -16,7 +16,7 @@ class Cell:
         value: the unrounded number, for CSV and sorting; None if the cell has none.
         deviation: standard deviation of the number.
         source: path of the log that the number is from.
-        number: whether the text is a placeholder for a number, such as a dash.
+        number: whether the text stands for a missing number, such as a dash.
     """
 
     text: str
@@ -33,10 +33,10 @@ class Table:
     Attributes:
         name: name of its files.
         title: its title.
-        head: head of each column.
+        head: heading of each column.
         rows: its rows.
         notes: definitions and remarks. A page prints them at its end, a file of a single table below the table.
-        groups: head of the group of each column; "" for a column without a group. Empty if no column has one.
+        groups: heading of each column's group; "" for a column without a group. The list is empty if no column has a group.
         fold: text of the line that unfolds the table in a page; "" for a table that is always visible.
     """
 
@@ -50,7 +50,7 @@ class Table:
 
     @property
     def full_head(self) -> list[str]:
-        """Heads with their groups, such as "test chrF: p"."""
+        """Return each column heading preceded by its group, such as "test chrF: p"."""
         return [": ".join(filter(None, both)) for both in zip(self.groups or [""] * len(self.head), self.head)]
 
     @property
@@ -130,7 +130,7 @@ def as_html(table: Table) -> str:
 
 
 def _html_head(table):
-    """Return one or two rows. The second one has the columns of groups."""
+    """Return one or two rows of headings. The second row has the columns that belong to groups."""
     above, below, column = [], [], 0
     for group, count in table.spans:
         for place in range(column, column + count):

@@ -35,7 +35,7 @@ class Test:
     Attributes:
         bleu: sacreBLEU.
         chrf: chrF.
-        tokenised: BLEU of the tokens as they are, without another tokenisation.
+        tokenised: BLEU of the tokens as they are; sacreBLEU does not tokenise them again.
         bits: test loss in bits.
         counts: n-gram counts of the translations.
         source: file with the translations, their counts, or the loss.
@@ -240,7 +240,9 @@ def _remark_another_bleu(test, written):
     except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         return
     if test.bleu is not None and abs(other - test.bleu) > 0.0051 and len(str(other)) > 3:
-        test.remarks.append(f"{written.name} in the same folder has another score, {other}; its references may differ")
+        test.remarks.append(
+            f"{written.name} in the same folder has a different score, {other}; it may have been scored against different references"
+        )
 
 
 def tokenised_bleu(sentences: dict[str, dict[int, str]]) -> tuple[float, str] | None:

@@ -15,7 +15,7 @@ from .progress import Progress
 from .run import Run
 from .table import Row, duration, lines_of, make_row, shortened, summary
 
-_SECONDS = 1.0  # between two looks at the files
+_SECONDS = 1.0  # between two readings of the files
 _ERASE_BELOW = "\x1b[J"
 
 
@@ -39,7 +39,7 @@ class Display(Watcher):
         self._drawn, self._next = 0, 0.0
 
     def add(self, runs: list[Run]) -> None:
-        """Add runs to the table. Their old validations are not events."""
+        """Add runs to the table. Validations that are already in their logs are not printed."""
         self._runs += runs
         for run in runs:
             self._progress[run.name] = Progress(run.steps[0].log)
@@ -63,7 +63,7 @@ class Display(Watcher):
             self._report(run)
         if self.is_live:
             self._draw()
-        # On a slow file system, looking takes at most a tenth of the time.
+        # On a slow file system, reading takes at most a tenth of the time.
         self._next = begin + max(_SECONDS, 10 * (time.monotonic() - begin))
 
     def end(self, run: Run, minutes: float, heading: str, result: str) -> None:
@@ -130,7 +130,7 @@ class Display(Watcher):
         self._drawn = len(lines)
 
     def _erasure(self):
-        """Return the characters that remove the drawn table. The next look draws it again."""
+        """Return the characters that remove the drawn table. The next ``look`` draws it again."""
         if not self._drawn:
             return ""
         lines, self._drawn, self._next = self._drawn, 0, 0.0

@@ -11,9 +11,9 @@ _TAIL = 1 << 16
 
 
 def last_lines(log: Path | None, most: int = 5) -> list[str]:
-    """Return the last lines of a log that are not empty, at most ``most``.
+    """Return the last lines of a log, at most ``most``, without empty lines.
 
-    Indented lines after "Traceback" or "usage:" are left out: frames and lists of flags. Return [] for a log that cannot be read.
+    Indented lines (frames, lists of flags) after "Traceback" or "usage:" are left out. Return [] for a log that cannot be read.
     """
     if log is None:
         return []

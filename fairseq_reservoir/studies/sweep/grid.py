@@ -37,7 +37,7 @@ class Axis:
         name: name of the setting.
         kind: "arm", "variable" (of the environment) or "flag" (of the command).
         values: its values, as written in the file.
-        named: whether the names of runs contain the value. They do if the file has a list of values, even with only one value.
+        named: whether the names of runs contain the value. This is true if the file has a list, even a list of one value.
     """
 
     name: str
@@ -189,7 +189,7 @@ class _Grid(GridFile):
                 f"{name or 'nothing'}: not an axis with several values; choose from {', '.join(several) or 'none'}",
             )
         if sum(axis.is_seed for axis in axes) > 1:
-            raise self.error("choose", "needs a single axis of seeds; remove it from axes or from environment")
+            raise self.error("choose", "needs a single axis of seeds; remove the seed from axes or from environment")
         return axis
 
     def further(self, axis):

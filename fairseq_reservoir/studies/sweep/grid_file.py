@@ -1,4 +1,4 @@
-"""Read the keys and values of a grid file as text, and replace each {NAME} in its commands by a text."""
+"""Read the keys and values of a grid file as text, and replace each {NAME} in its commands by its text."""
 
 import os
 import re
@@ -71,7 +71,9 @@ class GridFile:
         unknown = [name for name in _NAMES.findall(text) if name not in self.texts and name != "{out}"]
         if unknown:
             allowed = ", ".join(["{out}", *self.texts])
-            raise self.error(key, f"{unknown[0]} has no value; choose from {allowed}, or add it to defaults")
+            raise self.error(
+                key, f"{unknown[0]} is not defined; use one of {allowed}, or define {unknown[0]} under defaults"
+            )
         return _NAMES.sub(lambda name: self.texts.get(name[0], name[0]), text)
 
     def words(self, key, text, what="a command"):

@@ -1,9 +1,9 @@
 """Run a sweep on this machine, several runs at a time.
 
 ``slurm.py`` uses submitit, but submitit's local executor is not used here, for four reasons. On an interrupt it kills its job after 1 s; a
-command that needs longer to save a checkpoint then outlives the sweep. It accepts GPUs only by number, and hides all GPUs from a job that
-has no GPU number. Its job survives a killed sweep and keeps the run's lock, so the run seems to belong to another sweep. Each run needs two
-more Python processes.
+command that needs longer to save a checkpoint then outlives the sweep. submitit accepts GPUs only by number, and hides all GPUs from a
+job that has no GPU number. A job survives a killed sweep and keeps the run's lock, so the run seems to belong to a different sweep. Each
+job needs two Python processes in addition to the command.
 """
 
 import contextlib
@@ -100,7 +100,7 @@ def _environment(jobs: int, gpus: list[str], taken: list) -> dict[str, str]:
 def _begin_next(queue: "Queue", environment: dict[str, str]) -> ActiveRun | None:
     """Start the first waiting run. Return None if another sweep runs it, or if its folder cannot be written.
 
-    In the first case the run is added to the foreign runs, in the second case it has ended.
+    In the first case the run becomes a foreign run. In the second case it counts as ended.
     """
     run = queue.waiting.pop(0)
     is_resumed = run.state[0] == "running"

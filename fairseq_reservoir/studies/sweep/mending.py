@@ -17,18 +17,18 @@ _REPEATABLE = (
     "fairseq-reservoir",
 )
 _OWN_FILES = ("command", "state", "lock", "training.lock")
-_MOST = 1 << 26  # a larger log is taken for the log of a training
+_MOST = 1 << 26  # a larger log is assumed to be the log of a training
 
 
 def mended_state(written: str, wanted: str, state: list[str], folder: Path) -> str | None:
     """Return the state with which a run continues after its commands have changed; None if it cannot continue.
 
-    The run continues with its first changed command, or where it was before if it has not reached this command. It cannot continue if a
-    changed command has trained anything. Commands that only read a model may be repeated. A changed command that has failed may be
-    repeated if its log has no updates and, if it is the first one, if it has left no files.
+    The run continues with its first changed command, or with its current command if it has not reached the changed one. It cannot
+    continue if a changed command has trained anything. Commands that only read a model may be repeated. A changed command that has
+    failed may be repeated if its log has no updates and, if it is the first one, if it has left no files.
 
     Args:
-        written: the commands that the run has, as in the file ``command``.
+        written: the present commands of the run, as in the file ``command``.
         wanted: the commands of the grid file, in the same form.
         state: words of the file ``state``.
         folder: folder of the run.

@@ -107,12 +107,12 @@ class Run:
         return word in ("waiting", "running") or word == "failed" and retry_failed
 
     def check(self) -> None:
-        """Check that the commands exist, and that the folder does not belong to anything else.
+        """Check that the commands exist, and that the folder is new or belongs to this run.
 
         A damaged folder is accepted, because the other runs of the sweep can continue.
 
         Raises:
-            InputError: a command does not exist, or the folder has other commands or is not the folder of a run.
+            InputError: a command does not exist, or the folder belongs to a run with different commands, or is not a run's folder.
         """
         for step in self.steps:
             if shutil.which(step.words[0], path=_path(self.environment)) is None:
@@ -127,15 +127,16 @@ class Run:
         if written is not None and written != _encoded(self.commands) and self.mended() is None:
             raise self._other_commands()
         if written is None and (found or is_file):
-            raise InputError(f"--out: {self.folder} exists and is not a run of a sweep; choose another --out")
+            raise InputError(f"--out: {self.folder} exists, but is not the folder of a run; choose a different --out")
 
     def _other_commands(self):
         return InputError(
-            f"--out: {self.folder} is a run of other commands (see {self.folder / 'command'}); choose another --out, or move it away"
+            f"--out: {self.folder} belongs to a run with different commands (see {self.folder / 'command'});"
+            " choose a different --out, or move this folder away"
         )
 
     def is_of_other_commands(self) -> bool:
-        """Return whether the file ``command`` has other commands; False without a readable file."""
+        """Return whether the commands in the file ``command`` differ from this run's; False without a readable file."""
         with contextlib.suppress(OSError):
             return self._written_commands() not in (None, _encoded(self.commands))
         return False
@@ -375,7 +376,7 @@ def begin(run: Run, retry_failed: bool, environment: dict[str, str]) -> ActiveRu
     lock = run.locked()
     if lock and run.is_of_other_commands():  # another sweep has mended them
         lock.close()
-        raise InputError(f"{run.name}: not started, because another sweep has changed its commands")
+        raise InputError(f"{run.name}: not started, because another sweep has changed the commands of this run")
     if lock and run.is_due(retry_failed):
         return ActiveRun(run, lock, environment)
     if lock:

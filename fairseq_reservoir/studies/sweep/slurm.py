@@ -22,7 +22,7 @@ class Job:
         perform(self.run, self.retry_failed)
 
     def checkpoint(self):
-        """Return the job that submitit queues again. It does not retry a step that has failed in this job."""
+        """Return the job that submitit queues again. The new job does not retry a step that has failed in this job."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(Job(self.run, False))
@@ -50,7 +50,9 @@ def executor(folder: str, time: int, gpus: int, cpus: int, partition=None, clust
         raise InputError("--slurm: sbatch is not found; start the sweep on a machine that can submit jobs")
     own = Path(folder) / "slurm"
     if own.is_symlink():
-        raise InputError(f"--out: {own} is a link, and files of jobs are not written through links; move it away")
+        raise InputError(
+            f"--out: {own} is a symbolic link; job files are not written through links. Remove or rename it"
+        )
     found = submitit.AutoExecutor(folder=own, cluster=cluster)
     found.update_parameters(timeout_min=time, gpus_per_node=gpus, cpus_per_task=cpus, name="sweep")
     if partition:

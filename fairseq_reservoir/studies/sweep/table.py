@@ -70,7 +70,7 @@ def make_row(run: Run, progress: Progress, minutes: float | None = None, test_lo
 def total_left(rows: Sequence[Row], jobs: int, further: int = 0) -> float | None:
     """Return the estimated seconds until the end of all runs, or None.
 
-    A run that has not started is expected to take as long as the others on average.
+    A run that has not started is expected to take as long as the other runs on average.
 
     Args:
         rows: all runs.
@@ -95,8 +95,8 @@ def lines_of(rows: Sequence[Row], with_minutes: bool = False, failures: bool = T
 
     Args:
         rows: the runs.
-        with_minutes: keep the column of minutes in any case.
-        failures: whether the last lines of its log follow a failed run.
+        with_minutes: whether to keep the column of minutes even if it is empty.
+        failures: whether a failed run is followed by the last lines of its log.
     """
     columns = {
         "run": [in_one_line(row.name) for row in rows],
@@ -133,7 +133,7 @@ def summary(rows: Sequence[Row], jobs: int, further: int = 0) -> str:
 
 
 def shortened(rows: Sequence[Row], most: int) -> list[Row]:
-    """Return at most ``most`` rows in their order. Runs that are running, have failed or were interrupted come before others."""
+    """Return at most ``most`` rows in their order. Running, failed and interrupted runs are preferred to all other runs."""
     ranked = sorted(range(len(rows)), key=lambda i: _ORDER.index(rows[i].word) if rows[i].word in _ORDER else 0)
     return [rows[i] for i in sorted(ranked[:most])]
 
@@ -169,7 +169,7 @@ def status(folder: str) -> str:
             log = run.steps[0].log if run.steps else path / "train.log"
             rows.append(make_row(run, _read(Progress(log))))
     if not rows:
-        raise InputError(f"--status {folder}: no run of a sweep in it")
+        raise InputError(f"--status {folder}: contains no run of a sweep; give the DIR of a sweep's --out")
     jobs = sum(row.word == "running" for row in rows)
     further = _further(Path(folder) / FURTHER) if jobs else 0
     return "\n".join([*lines_of(rows), summary(rows, jobs, further)])

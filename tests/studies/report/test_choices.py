@@ -43,12 +43,12 @@ def test_the_best_rate_of_each_arm(study):
     assert found.skipped == [] and {run.name for arm in found.arms for run in arm.runs} == set(found.measured)
     (lines,) = (lines for title, lines in cautions(found) if title == "Choice")
     assert lines == [
-        "The chosen lr is the smallest or the largest tried value, so a better one may lie beyond it: flat (0.001).",
+        "The chosen lr is the smallest or the largest tried value, so a value beyond it may be better: flat (0.001).",
         "Only one value of lr was tried: lone.",
     ]
     assert (
         answers(found)[-1].sentence
-        == "2 arms have 3 seeds and 1 arm has 1 seed; 4 other runs served only to choose lr."
+        == "2 arms have 3 seeds and 1 arm has 1 seed; 4 further runs served only to choose lr."
     )
 
 
@@ -102,7 +102,7 @@ def test_ignore_merges_runs_that_differ_in_nothing_else(study):
     (lines,) = (lines for title, lines in cautions(found) if title == "Arms")
     assert lines == [
         "deep and flat: runs differ in optimization.lr (0.001, 0.002, 0.004).",
-        "Means and intervals count several runs of a seed like several seeds: deep and flat.",
+        "Means and intervals count several runs with the same seed as several seeds: deep and flat.",
     ]
     assert answers(found)[-1].sentence == "2 arms have 3 seeds in 5 runs and 1 arm has 1 seed."
     train(study / "runs", "again-lr4e-3", "4e-3", 12, layers=3)  # the same seed and rate in a second folder

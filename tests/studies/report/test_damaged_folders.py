@@ -147,7 +147,9 @@ def test_no_file_is_deleted_or_written_through_a_link(runs, tmp_path):
         "made by fairseq-reservoir report\ntables/own.txt\ntables/.ssh/id\ntables/aucc.csv\n"
     )
     (out / "tables").symlink_to(home)
-    with pytest.raises(InputError, match=r"--out .*/out: tables is a link, and a report is not written through links"):
+    with pytest.raises(
+        InputError, match=r"--out .*/out: tables is a symbolic link; reports are not written through links"
+    ):
         report(ReportOptions([runs], out, figures=False))
     assert snapshot(home) == before and sorted(os.listdir(out)) == ["files.txt", "tables"]
 

@@ -412,7 +412,7 @@ def test_runs_that_all_diverged_are_refused(tmp_path):
     for seed in (1, 2):
         plain_run(tmp_path / "runs" / f"a-{seed}", [float("inf")] * 2, [4, 4], seed=seed).write()
     with pytest.raises(
-        InputError, match="RUNS .*a-1/train.log, .*: no validation has a finite bleu; choose another --metric"
+        InputError, match="RUNS .*a-1/train.log, .*: no validation has a finite bleu; choose a different --metric"
     ):
         report(ReportOptions([tmp_path / "runs"], tmp_path / "out", metric="bleu"))
     assert not (tmp_path / "out").exists()
@@ -422,7 +422,7 @@ def test_without_matplotlib(tmp_path, monkeypatch):
     plain_run(tmp_path / "runs" / "a-1", [10, 20], [4, 4]).write()
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(InputError, match="figures need matplotlib: pip install matplotlib, or --no-figures"):
+    with pytest.raises(InputError, match="figures need matplotlib: run pip install matplotlib, or add --no-figures"):
         report(ReportOptions([tmp_path / "runs"], tmp_path / "out"))
     report(ReportOptions([tmp_path / "runs"], tmp_path / "out", figures=False))
 

@@ -105,7 +105,7 @@ def test_a_failed_rate_that_is_tried_again_is_waited_for(studied, capsys):
     assert "deep-lr2e-3-2" in names and last.startswith("deep: lr 2e-3, loss 3.25")
     names, _, last = shown(sweep, capsys, "--retry-failed")
     assert not {f"deep-lr{lr}-2" for lr in ("1e-3", "2e-3", "4e-3")} & set(names)
-    assert last == "deep: 2 more runs of the other seeds, after the first seed has chosen lr"
+    assert last == "deep: once the runs of the first seed have determined lr, 2 more runs follow with the other seeds"
 
 
 def test_an_error_of_one_arm_does_not_end_the_others(studied, capsys):
@@ -130,7 +130,7 @@ def test_nothing_is_chosen_before_all_rates_have_ended(studied, capsys):
     )
     assert names[6:] == ["plain-lr2e-3-2", "plain-lr2e-3-3"]
     assert plain == "plain: lr 2e-3, loss 4 (1e-3: 5, 4e-3: 4.5)"
-    assert last == "deep: 2 more runs of the other seeds, after the first seed has chosen lr"
+    assert last == "deep: once the runs of the first seed have determined lr, 2 more runs follow with the other seeds"
 
 
 def test_a_rate_that_failed_does_not_count(studied, capsys):
@@ -211,7 +211,7 @@ def test_a_best_value_at_the_edge_gets_the_next_one(studied, capsys):
     sweep = studied(LOSSES, GRID + "beyond: 2\n")
     names, _, last = shown(sweep, capsys)
     assert names[6:] == ["deep-lr8e-3-1", "plain-lr2e-3-2", "plain-lr2e-3-3"]
-    assert last == "deep: 2 more runs of the other seeds, after the first seed has chosen lr"
+    assert last == "deep: once the runs of the first seed have determined lr, 2 more runs follow with the other seeds"
     finish(sweep, "deep-lr8e-3-1", 3.5)
     names, _, last = shown(sweep, capsys)
     assert names[6:] == ["deep-lr8e-3-1", "plain-lr2e-3-2", "plain-lr2e-3-3", "deep-lr4e-3-2", "deep-lr4e-3-3"]
@@ -307,7 +307,7 @@ def test_a_score_is_best_where_it_is_highest(studied, capsys, monkeypatch):
         ("choose: lr", "choose: [lr]", "choose: ['lr']: not an axis"),
         ("choose: lr", "choose:", "choose: nothing: not an axis with several values; choose from arm, lr"),
         ("choose: lr", "choose: lr\nenvironment: {SEED: [1, 2]}",
-         "choose: needs a single axis of seeds; remove it from axes or from environment"),
+         "choose: needs a single axis of seeds; remove the seed from axes or from environment"),
         ("choose: lr", "beyond: 2", "beyond: has no effect without the key 'choose'; add choose: AXIS"),
         ("choose: lr", "choose: lr\nbeyond: -1", "beyond: '-1' is not a whole number"),
         ("choose: lr", "choose: arm\nbeyond: 1", "beyond: arm: plain is not a number above 0, so no value can follow it"),

@@ -91,7 +91,9 @@ def test_defaults_are_replaced_in_values_too(read):
         "command: fairseq-train d\ndefaults: {DATA: /there}\nenvironment: {ROOT: '{DATA}'}\naxes: {file: ['{DATA}/a', b]}"
     )["file_there_a-1"]
     assert run.environment == {"ROOT": "/there"} and "/there/a" in flags(run)
-    with pytest.raises(InputError, match="axes: file: {DATA} has no value; choose from {out}, or add it to defaults"):
+    with pytest.raises(
+        InputError, match="axes: file: {DATA} is not defined; use one of {out}, or define {DATA} under defaults"
+    ):
         read("command: fairseq-train d\naxes: {file: '{DATA}/a'}")
     axes = "command: x\ndefaults: {DATA: /there}\naxes: {file: ['{DATA}/a', b]}\nexclude: [{file: '{DATA}/a'}]"
     assert len(read(axes)) == 1
@@ -210,7 +212,7 @@ def test_the_environment_overrides_defaults(read, monkeypatch):
         ("command: x\ndefaults: {DATA: y}", "defaults: no command contains {DATA}"),
         (
             "command: x {DATA}\ndefaults: {BIN: y}\nthen: ['z {BIN}']",
-            "command: {DATA} has no value; choose from {out}, {BIN}, or",
+            "command: {DATA} is not defined; use one of {out}, {BIN}, or",
         ),
         ("command: x\ndefaults: {out: y}", "defaults: 'out': is not the name of a variable"),
         ("command: x {A}\ndefaults: {A: [b]}", "defaults: A: must be text, in one line"),

@@ -277,7 +277,8 @@ def test_a_grid_that_has_changed_is_refused_by_name_before_anything_runs(sweep):
     message = sweep.write("command: sh -c 'echo b'\naxes: {seed: [1, 2]}")()
     folder = sweep.out / "run-2"
     refusal = (
-        f"--out: {folder} is a run of other commands (see {folder}/command); choose another --out, or move it away"
+        f"--out: {folder} belongs to a run with different commands (see {folder}/command);"
+        " choose a different --out, or move this folder away"
     )
     assert message == f"fairseq-reservoir: error: {refusal}"
     assert not (sweep.out / "run-1").exists() and sweep.output("run-2") == ["a"]
@@ -288,7 +289,7 @@ def test_a_grid_that_has_changed_is_refused_by_name_before_anything_runs(sweep):
 def test_folders_of_others_and_unknown_commands_are_refused(sweep):
     (sweep.out / "run").mkdir(parents=True)
     (sweep.out / "run" / "thesis.tex").touch()
-    refusal = f"--out: {sweep.out}/run exists and is not a run of a sweep; choose another --out"
+    refusal = f"--out: {sweep.out}/run exists, but is not the folder of a run; choose a different --out"
     assert sweep.write("command: sh -c 'echo'")() == f"fairseq-reservoir: error: {refusal}"
     assert sweep.write("command: fairseq-brain")() == "fairseq-reservoir: error: GRID: fairseq-brain: no such command"
 
