@@ -16,7 +16,7 @@ class Cell:
         value: the unrounded number, for CSV and sorting; None if the cell has none.
         deviation: standard deviation of the number.
         source: path of the log that the number is from.
-        number: whether the text stands for a missing number, such as a dash.
+        number: whether the text counts as a number, for example a dash in place of a missing number.
     """
 
     text: str

@@ -311,7 +311,7 @@ def test_the_same_runs_give_the_same_files_and_old_ones_go(study, tmp_path):
 
 def test_a_folder_with_other_things_is_left_alone(study, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="--out .*: contains files that are not a report"):
+    with pytest.raises(InputError, match="--out .*: contains files that do not belong to a report"):
         report(ReportOptions([study[0]], tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 

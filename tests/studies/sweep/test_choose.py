@@ -120,7 +120,7 @@ def test_an_error_of_one_arm_does_not_end_the_others(studied, capsys):
     assert sweep() == 1
     *_, plain, deep, error = capsys.readouterr().out.splitlines()
     assert plain.startswith("plain: lr 2e-3") and deep.startswith("deep: no lr chosen")
-    assert f"{sweep.out}/deep-lr8e-3-1 is a run of other commands" in error
+    assert f"{sweep.out}/deep-lr8e-3-1 belongs to a run with different commands" in error
     assert (sweep.out / "choices.txt").read_text().splitlines() == [plain]
 
 
@@ -284,7 +284,7 @@ def test_the_table_has_the_runs_of_all_seeds(studied, capsys):
 def test_an_unusable_folder_of_another_seed_is_named_at_once(studied):
     sweep = studied(LOSSES)
     (sweep.out / "plain-lr4e-3-3").write_text("a file")
-    assert "out/plain-lr4e-3-3 exists and is not a run of a sweep" in sweep()
+    assert "out/plain-lr4e-3-3 exists, but is not the folder of a run" in sweep()
 
 
 def test_a_score_is_best_where_it_is_highest(studied, capsys, monkeypatch):

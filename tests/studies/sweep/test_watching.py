@@ -215,16 +215,16 @@ def test_a_mended_grid_continues(sweep, programs, capsys):
     command = (sweep.out / "run-1" / "command").read_text()
     # Another training would replace the one that has ended. A script that has ended may have trained, too.
     for text in (grid("other", 5), grid("good", 5, ", sh -c 'echo less'")):
-        assert "is a run of other commands" in sweep.write(text)()
+        assert "belongs to a run with different commands" in sweep.write(text)()
         assert (sweep.out / "run-1" / "command").read_text() == command and sweep.states() == {"run-1": "done"}
 
 
 def test_a_stopped_training_is_not_mended(sweep, programs):
     sweep.write(grid("good", 5))()
     (sweep.out / "run-1" / "state").write_text("running train\n")
-    assert "is a run of other commands" in sweep.write(grid("other", 5))()
+    assert "belongs to a run with different commands" in sweep.write(grid("other", 5))()
     (sweep.out / "run-1" / "train.log").write_text("no update\n")
     (sweep.out / "run-1" / "checkpoint_last.pt").touch()
-    assert "is a run of other commands" in sweep()
+    assert "belongs to a run with different commands" in sweep()
     (sweep.out / "run-1" / "checkpoint_last.pt").unlink()
     assert sweep() == 0
