@@ -65,7 +65,7 @@ def refuse_other_dictionary(
         return
     if not trained:
         logger.info(
-            "%s: has no hash of its dictionary to compare with DATA; make sure that both dictionaries are equal",
+            "%s: stores no hash of its dictionary; make sure that it equals the dictionary in DATA",
             given,
         )
         return

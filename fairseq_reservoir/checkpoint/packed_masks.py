@@ -13,8 +13,8 @@ from .ledger import Ledger
 def pack_masks(model: torch.nn.Module, ledger: Ledger) -> dict[str, torch.Tensor]:
     """Pack the mask entries that have scores. Return the packed entries under the names of the scores.
 
-    Pinned entries have no scores. They are drawn at random, and drawn again when the export is loaded. Selection by the packed entries
-    returns the same mask, because it keeps as many entries of each value as the mask has.
+    Pinned entries have no scores. They are drawn at random, and drawn again when the export is loaded. If the packed entries
+    are used as scores, the selection returns the same mask, because it selects the same number of entries of each value.
 
     Raises:
         InputError: scores are NaN.

@@ -23,5 +23,5 @@ def text_of_export(path: str) -> TextParts:
         )
     text = export_file.read_text(path)
     if text is None:
-        raise InputError(f"{path}: an export without dictionaries and pieces; {_ADVICE}")
+        raise InputError(f"{path}: this export contains no dictionaries and no word pieces; {_ADVICE}")
     return text

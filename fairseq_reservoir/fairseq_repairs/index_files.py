@@ -105,7 +105,7 @@ def check(prefix: str, implementation: str | None = None, every_sentence: bool =
 
 @dataclass
 class IdScan:
-    """Compare at most ``left`` bytes of token ids with dictionaries, in all files of a command together."""
+    """Check token ids against dictionaries. ``left`` is the number of bytes to read. All files of a command share it."""
 
     left: int = MOST_SCANNED
 

@@ -78,7 +78,7 @@ def _try(layer: Slot, kind: Kind, stack: str, config: SlotConfig) -> None:
 
 
 def _try_incremental(layer: Slot, x: Tensor, memory: Tensor | None, whole: Tensor) -> None:
-    """Compare a decoder layer's outputs for one token at a time with its outputs ``whole`` for the sentence ``x``."""
+    """Run a decoder layer on the sentence ``x`` token by token. Compare with ``whole``, its outputs for the sentence at once."""
     state: dict[str, Any] = {}
     steps = [layer(x[t : t + 1], memory, incremental_state=state)[0] for t in range(_TIME - 1)]
     _compare(

@@ -90,7 +90,7 @@ def component_recipe(
         initialiser: key of ``initialisers.MATRIX_INITIALISERS``.
         name, random_name, shapes: as for ``reservoir_recipe``.
         table: whether the tensor is a table of token or position embeddings.
-        padding: index of a row to set to 0, the padding row of an embedding table. None sets no row to 0.
+        padding: index of a row to set to 0, the padding row of an embedding table. If it is ``None``, no row is set to 0.
     """
     shape = tuple(shapes[name])
     if "bias" in name.rpartition(".")[2]:

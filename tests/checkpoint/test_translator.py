@@ -151,7 +151,7 @@ def test_files_without_text(of_numbers, tmp_path):
         ),
         (
             tmp_path / "a.safetensors",
-            "a.safetensors: an export without dictionaries and pieces; to write one: fairseq-reservoir export",
+            "a.safetensors: this export contains no dictionaries and no word pieces; to write one: fairseq-reservoir export",
         ),
         (tmp_path / "b.safetensors", "b.safetensors: no such file"),
     ):

@@ -112,7 +112,7 @@ def test_compared_dictionaries(caplog):
     caplog.set_level(logging.INFO)
     refuse("--restore-file a.pt", {}, with_words("cba", "ed"))
     assert caplog.messages == [
-        "--restore-file a.pt: has no hash of its dictionary to compare with DATA; make sure that both dictionaries are equal"
+        "--restore-file a.pt: stores no hash of its dictionary; make sure that it equals the dictionary in DATA"
     ]
 
 

@@ -109,7 +109,7 @@ def _rewind(clock, start):
 
 
 def _append_part(clock, records, start, kept):
-    """Append the ``records`` of one part to the clock. The part starts at update ``start``; ``kept`` are all records up to there."""
+    """Append the ``records`` of one part to the clock. ``start`` is its first update. ``kept`` has all earlier records."""
     epoch_ends = [record.updates for record in kept if record.kind == "epoch"]
     epoch_begin = max(epoch_ends, default=clock.begins_at)
     # fairseq restores its meters if it resumes in the middle of an epoch. The first record then also covers updates before the resume:
