@@ -129,7 +129,7 @@ def _refuse_interpolations(path: str, place: str, entry: Any) -> None:
         entry = vars(entry)
     if isinstance(entry, str) and "${" in entry:
         raise InputError(
-            f"{path}: {place} in its configuration is {entry[:80]}, which stands for a value of this machine, such as a variable; only plain values are allowed"
+            f"{path}: {place} in its configuration is {entry[:80]}, which stands for a value of this machine; only plain values are allowed"
         )
     if isinstance(entry, dict):
         for name, value in entry.items():

@@ -93,7 +93,7 @@ class DescribedInCheckpoint:
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
     def upgrade_state_dict_named(self, state_dict, name):
-        """Prune a state dict. Then compare its description with the model's, and add what it lacks. fairseq calls this before it loads a state dict.
+        """Prune a state dict. Then compare and complete its description. fairseq calls this before it loads a state dict.
 
         Layers are removed here, because the next step compares the layers of the model and of the state dict by number. fairseq itself
         removes layers later.
