@@ -16,14 +16,14 @@ class GraphRecorder:
 
     All work must run on one stream other than the default stream. torch records only on such a stream, and a backward pass runs on
     the stream of the forward pass that created its nodes. A function must have run once on this stream before it is recorded,
-    because libraries allocate their workspaces at the first call.
+    because libraries allocate their workspaces at the first call. A pool cannot be used again after its last graph is gone: the caller
+    keeps a graph, or calls ``forget``.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.largest = 0
         self.pool: Any = None
-        self._last: Any = None  # a pool cannot be used again after its last graph is gone
 
     def measured(self, run: Run) -> tuple[Any, int]:
         """Call a function. Return its result, and the largest size in bytes of the device memory that it allocates."""
@@ -56,7 +56,6 @@ class GraphRecorder:
         torch.cuda.synchronize(self.device)
         if needed is not None:
             torch.cuda.empty_cache()
-            self.largest = max(self.largest, needed)
         graph = torch.cuda.CUDAGraph()
         # A collected graph or event would call CUDA functions that are not allowed during a capture. torch.cuda.graph runs the
         # collector instead, which takes longer than the capture.
@@ -74,7 +73,9 @@ class GraphRecorder:
         finally:
             if was_enabled:
                 gc.enable()
-        self.pool, self._last = self.pool or graph.pool(), graph
+        self.pool = self.pool or graph.pool()
+        if needed is not None:  # only now, because a failed recording has added no memory to the pool
+            self.largest = max(self.largest, needed)
 
         def replay() -> Any:
             graph.replay()
@@ -84,7 +85,7 @@ class GraphRecorder:
 
     def forget(self) -> None:
         """Start with a new pool. The old pool is freed together with its last graph."""
-        self.pool, self._last, self.largest = None, None, 0
+        self.pool, self.largest = None, 0
 
     def mib(self) -> int:
         """Return the device memory that torch has reserved, in MiB."""

@@ -54,6 +54,7 @@ class Engine:
         self.decoder_step = DecoderStep(decoder)
         self.search_step = SearchStep(settings, self.device)
         self.shapes: OrderedDict[Sizes, _Shape] = OrderedDict()
+        self._last: Run | None = None  # keeps the memory of the graphs usable if all shapes with graphs are dropped
         self.most_bytes = _most_bytes(self.device)
 
     def search(
@@ -105,7 +106,7 @@ class Engine:
     def _run(self, shape: _Shape) -> None:
         if shape.replay is None and shape.runs and self.recorder is not None:
             try:
-                shape.replay = self.recorder.record(shape.step)
+                shape.replay = self._last = self.recorder.record(shape.step)
             except RuntimeError as error:
                 self.recorder = None
                 reason = str(error).partition("\n")[0]
