@@ -1,7 +1,7 @@
 """Cached CTranslate2 models: one folder for each export, converter and version of CTranslate2.
 
-The name of a folder is the SHA-256 of the export's bytes and of both versions. The file ``complete`` has the SHA-256 of the model in the
-folder. A folder is written under a temporary name and renamed. A damaged one is converted again.
+The name of a folder ends in a hash of the export's bytes and of both versions. The file ``complete`` has the SHA-256 of all other files
+in the folder. A folder is written under a temporary name and renamed. A damaged one is converted again.
 """
 
 import hashlib
@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...errors import InputError
-from ...files import replacing_folder, sync
+from ...files import replacing_folder, sync, why
 from ...text.parts import TextParts
 from .conversion import CONVERTER_VERSION, convert
 
 logger = logging.getLogger(__name__)
 VARIABLE = "FAIRSEQ_RESERVOIR_CACHE"
-_MODEL, _COMPLETE = "model.bin", "complete"
+_COMPLETE = "complete"
 
 
 @contextmanager
@@ -37,9 +37,12 @@ def model_folder(path: str, text: TextParts) -> Iterator[Path]:
         logger.info("%s: CTranslate2 model of an earlier run, %s", path, folder)
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="fairseq_reservoir-") as temporary:
-        converted = Path(temporary, "model")
+    with _temporary_folder() as temporary:
+        converted = temporary / "model"
         _write(path, text, converted)
+        if _is_valid(folder):  # written by another process in the meantime, and perhaps in use
+            yield folder
+            return
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             with replacing_folder(str(folder), "{path}: cannot be written ({why})") as written:
@@ -56,14 +59,28 @@ def model_folder(path: str, text: TextParts) -> Iterator[Path]:
 
 
 def _write(path: str, text: TextParts, folder: Path) -> None:
-    folder.mkdir()
-    convert(path, text).save(str(folder))
-    (folder / _COMPLETE).write_text(_hash(folder / _MODEL))
+    model = convert(path, text)
+    try:
+        folder.mkdir()
+        model.save(str(folder))
+        (folder / _COMPLETE).write_text(_hash_of_files(folder))
+    except OSError as error:
+        raise InputError(f"temporary folder {folder.parent}: cannot be written ({why(error)})") from error
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    try:
+        temporary = tempfile.TemporaryDirectory(prefix="fairseq_reservoir-")
+    except OSError as error:
+        raise InputError(f"TMPDIR: no folder for temporary files can be written ({why(error)})") from error
+    with temporary as name:
+        yield Path(name)
 
 
 def _is_valid(folder: Path) -> bool:
     try:
-        return (folder / _COMPLETE).read_text() == _hash(folder / _MODEL)
+        return (folder / _COMPLETE).read_text() == _hash_of_files(folder)
     except (OSError, UnicodeDecodeError):
         return False
 
@@ -73,6 +90,11 @@ def _key(path: str) -> str:
 
     versions = f"{CONVERTER_VERSION}\0{ctranslate2.__version__}"
     return hashlib.sha256(f"{_hash(Path(path))}\0{versions}".encode()).hexdigest()[:32]
+
+
+def _hash_of_files(folder: Path) -> str:
+    files = sorted(file for file in folder.iterdir() if file.name != _COMPLETE)
+    return hashlib.sha256("\0".join(f"{file.name}\0{_hash(file)}" for file in files).encode()).hexdigest()
 
 
 def _hash(file: Path) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from fairseq_reservoir.checkpoint import export_file
 from fairseq_reservoir.checkpoint.without_torch import cache
+from fairseq_reservoir.errors import InputError
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install ctranslate2")
 
@@ -45,13 +46,33 @@ def test_an_entry_belongs_to_a_file_and_to_versions(folder, with_text, tmp_path,
     assert len(found) == 3
 
 
-@pytest.mark.parametrize("name, content", [("model.bin", b"cut"), ("complete", b"\xff"), ("complete", b"")])
+@pytest.mark.parametrize("name, content", [
+    ("model.bin", b"cut"), ("config.json", b"{}"), ("complete", b"\xff"), ("complete", b""),
+])  # fmt: skip
 def test_a_damaged_entry_is_written_again(folder, name, content):
     first = folder()
     whole = {file.name: file.read_bytes() for file in first.iterdir()}
     (first / name).write_bytes(content)
     assert folder() == first
     assert {file.name: file.read_bytes() for file in first.iterdir()} == whole
+
+
+def test_an_entry_of_another_process_stays(folder, monkeypatch):
+    """Another process writes the entry during our conversion. It may be reading it, so the folder is not replaced."""
+    first = folder()
+    number, found = first.stat().st_ino, cache._is_valid
+    answers = iter([False])
+    monkeypatch.setattr(cache, "_is_valid", lambda entry: next(answers, None) is None and found(entry))
+    assert folder() == first and first.stat().st_ino == number
+
+
+def test_a_full_disk_is_one_line(folder, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cache, "_hash_of_files", full)
+    with pytest.raises(InputError, match="^temporary folder .*: cannot be written .No space left on device.$"):
+        folder()
 
 
 def test_a_cache_that_cannot_be_written(folder, tmp_path, monkeypatch, caplog):
