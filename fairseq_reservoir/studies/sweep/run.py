@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from ...errors import InputError, whole_number
@@ -116,7 +117,9 @@ class Run:
         """
         for step in self.steps:
             if shutil.which(step.words[0], path=_path(self.environment)) is None:
-                raise InputError(f"GRID: {step.words[0]}: no such command")
+                is_fairseqs = step.words[0].startswith("fairseq-") and not find_spec("fairseq")
+                advice = "; it needs fairseq: pip install 'fairseq_reservoir[train]'" if is_fairseqs else ""
+                raise InputError(f"GRID: {step.words[0]}: no such command{advice}")
         is_file = os.path.isfile(self.folder) and not self.folder.is_symlink()
         if self.state[0] == "damaged" and not is_file:
             return

@@ -286,6 +286,14 @@ def test_a_grid_that_has_changed_is_refused_by_name_before_anything_runs(sweep):
     assert sweep.write("command: sh -c 'echo a'\naxes: {seed: [1, 2]}")() == 0 and sweep.output("run-2") == ["a"]
 
 
+def test_a_grid_without_fairseq(sweep, monkeypatch):
+    monkeypatch.setattr("fairseq_reservoir.studies.sweep.run.find_spec", lambda name: None)
+    message = sweep.write("command: fairseq-brain")()
+    assert message.endswith(
+        "GRID: fairseq-brain: no such command; it needs fairseq: pip install 'fairseq_reservoir[train]'"
+    )
+
+
 def test_folders_of_others_and_unknown_commands_are_refused(sweep):
     (sweep.out / "run").mkdir(parents=True)
     (sweep.out / "run" / "thesis.tex").touch()
