@@ -74,8 +74,9 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
 
 def _check_model(source: Checkpoint) -> None:
     config = source.config.model
-    reason = why_not_plain(config)
-    if type(source.model) not in [MODEL_REGISTRY[name] for name in MODELS]:
+    if type(source.model) in [MODEL_REGISTRY[name] for name in MODELS]:
+        reason = why_not_plain(config)
+    else:
         reason = f"{config._name} is not a translation model of this plugin"
     if reason:
         raise InputError(f"CHECKPOINT {source.path}: {reason}")

@@ -17,7 +17,8 @@ def test_arms(kind, warmup, data):
     train = options.parse_args_and_arch(options.get_training_parser(), commands_in(ended.stdout)["fairseq-train"])
     expected = ("LTLTL", 9, None, 100) if kind == "none" else ("LTLTL", 9, kind, warmup)
     assert (train.reservoir_encoder, train.max_update, train.backskip, train.backskip_warmup) == expected
-    assert train.save_dir.endswith(f"/backskip-{kind}-LTLTL-9-4e-3-1")
+    further = "" if kind == "none" else f"-backskip-warmup-{warmup}"
+    assert train.save_dir.endswith(f"/backskip-{kind}-LTLTL{further}-9-4e-3-1")
 
 
 def test_an_unknown_kind_is_named(data):

@@ -78,12 +78,16 @@ def test_arms(arm, data):
     for run in tuned:
         assert (run.freeze_except, run.freeze) == (spec, None)
         assert run.finetune_from_model == (
-            f"{data}/runs/pretrained-tiny-2000-1/checkpoint_best.pt" if start == "yes" else None
+            f"{data}/runs/pretrained-tiny-2000-max-tokens-512-1/checkpoint_best.pt" if start == "yes" else None
         )
         assert (run.arch, run.data, run.max_tokens) == ("reservoir_transformer_lm_tiny", f"{data}/runs/xor/bin", 512)
     assert len(pretraining) == (start == "yes")
     for run in pretraining:
-        assert (run.save_dir, run.max_update, run.freeze_except) == (f"{data}/runs/pretrained-tiny-2000-1", 2000, None)
+        assert (run.save_dir, run.max_update, run.freeze_except) == (
+            f"{data}/runs/pretrained-tiny-2000-max-tokens-512-1",
+            2000,
+            None,
+        )
         same = ("decoder_embed_dim", "decoder_learned_pos", "no_scale_embedding", "tokens_per_sample")
         assert all(getattr(run, name) == getattr(tuned[0], name) for name in same)
     assert [asked.path for asked in questions] == [f"{run.save_dir}/checkpoint_last.pt" for run in tuned]

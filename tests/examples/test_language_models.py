@@ -70,7 +70,7 @@ def test_arms(arm, model, data):
     assert ["--freeze", train.freeze] == flags if flags else train.freeze is None
     sizes = [getattr(train, f"{stack}_{size}") for size in ("embed_dim", "ffn_embed_dim", "attention_heads")]
     assert sizes == [128, 512, 4] and (train.max_update, int(train.total_num_update), train.lr) == (70, 70, [1e-3])
-    assert train.lr_scheduler == "polynomial_decay" and train.save_dir.endswith(f"/runs/{model}-{arm}-70-1")
+    assert train.lr_scheduler == "polynomial_decay" and train.save_dir.endswith(f"/runs/{model}-{arm}-70-lr-1e-3-1")
 
 
 def test_scoring(data):

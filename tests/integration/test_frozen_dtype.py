@@ -70,7 +70,7 @@ def test_it_goes_with_other_engines(toy_data, engine):
         ),
         (
             ["--reservoir-encoder", "LF", "--frozen-dtype", "bf16", "--fp16"],
-            "--frozen-dtype bf16: not supported with --fp16, which sets the dtype of the whole model",
+            "--frozen-dtype bf16: not supported with --fp16, which sets the type of the whole model",
         ),
     ],
 )
