@@ -92,7 +92,7 @@ def _prepare(known):
         InputError: torch or fairseq is not installed.
     """
     if missing := [name for name in ("torch", "fairseq") if not find_spec(name)]:
-        raise InputError(f"{known.command}: needs {' and '.join(missing)}: pip install 'fairseq_reservoir[train]'")
+        raise InputError(f"{known.command}: needs {' and '.join(missing)}: run bash scripts/setup.sh in a clone")
     with postponed(), lazy_configurations():
         register()
     _import_user_dir(known.user_dir)

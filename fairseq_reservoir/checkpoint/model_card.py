@@ -196,6 +196,11 @@ def _use(export: str, source: Checkpoint, text: TextParts | None) -> str:
     else:
         commands = [f"fairseq-reservoir size {file}"]
     install = "Install the plugin fairseq_reservoir: `bash scripts/setup.sh && . .venv/bin/activate` in a clone of its repository."
+    if text:
+        install = (
+            "Install the plugin fairseq_reservoir: `pip install .` in a clone of its repository. If `translate` then needs torch, run "
+            "`bash scripts/setup.sh` there."
+        )
     if "data-bin" in commands[0]:
         install += " `data-bin` is a folder that fairseq-preprocess wrote with the dictionaries of the training."
     return "\n".join([f"{install} Then, in the folder of the file:", "", "```sh", *commands, "```"])

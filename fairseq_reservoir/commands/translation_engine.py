@@ -10,7 +10,7 @@ from ..options.command_options import GENERATION_GRAPHS
 
 logger = logging.getLogger(__name__)
 ENGINES = ("auto", "ctranslate2", "torch")
-_NEEDS_TORCH = "use --engine torch (pip install 'fairseq_reservoir[train]')"
+_NEEDS_TORCH = "use --engine torch (run bash scripts/setup.sh in a clone)"
 
 
 def add_flags(parser) -> None:

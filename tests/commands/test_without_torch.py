@@ -15,7 +15,7 @@ sys.argv[0] = "fairseq-reservoir"
 import fairseq_reservoir_cli
 fairseq_reservoir_cli.main()
 """
-TRAIN = "pip install 'fairseq_reservoir[train]'\n"
+TRAIN = "run bash scripts/setup.sh in a clone\n"
 
 
 def run(*arguments, text=""):

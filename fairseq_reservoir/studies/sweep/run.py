@@ -118,7 +118,7 @@ class Run:
         for step in self.steps:
             if shutil.which(step.words[0], path=_path(self.environment)) is None:
                 is_fairseqs = step.words[0].startswith("fairseq-") and not find_spec("fairseq")
-                advice = "; it needs fairseq: pip install 'fairseq_reservoir[train]'" if is_fairseqs else ""
+                advice = "; it needs fairseq: run bash scripts/setup.sh in a clone" if is_fairseqs else ""
                 raise InputError(f"GRID: {step.words[0]}: no such command{advice}")
         is_file = os.path.isfile(self.folder) and not self.folder.is_symlink()
         if self.state[0] == "damaged" and not is_file:

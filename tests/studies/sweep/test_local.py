@@ -290,7 +290,7 @@ def test_a_grid_without_fairseq(sweep, monkeypatch):
     monkeypatch.setattr("fairseq_reservoir.studies.sweep.run.find_spec", lambda name: None)
     message = sweep.write("command: fairseq-brain")()
     assert message.endswith(
-        "GRID: fairseq-brain: no such command; it needs fairseq: pip install 'fairseq_reservoir[train]'"
+        "GRID: fairseq-brain: no such command; it needs fairseq: run bash scripts/setup.sh in a clone"
     )
 
 
