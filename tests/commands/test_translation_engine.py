@@ -13,16 +13,17 @@ pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip ins
 
 
 @pytest.fixture
-def translate(monkeypatch, capfdbinary):
+def translate(monkeypatch, capfdbinary, caplog):
     """Return a function that runs the command with --verbose. It returns the standard output, and the log line about the engine."""
+    caplog.set_level("INFO")
 
     def run(model, *flags):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
         cli.main(["translate", str(model), "--max-len-b", "4", "--verbose", *flags])
         sys.stdout.flush()
-        out, stderr = capfdbinary.readouterr()
-        lines = [line.rpartition(" | ")[2] for line in stderr.decode().splitlines()]
-        return out.decode(), next(line for line in lines if line.startswith("engine: "))
+        lines = [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        return capfdbinary.readouterr().out.decode(), next(line for line in lines if line.startswith("engine: "))
 
     return run
 
@@ -82,5 +83,5 @@ def test_a_model_that_only_torch_can_compute(translate, installed, toy_data, tmp
             translate(path, *flags)
         assert reason in str(refusal.value) and "use --engine torch" in str(refusal.value)
     installed(("torch", "fairseq"))
-    with pytest.raises(SystemExit, match="use --engine torch .pip install 'fairseq_reservoir.train.'.$"):
+    with pytest.raises(SystemExit, match="use --engine torch .run bash scripts.setup.sh in a clone.$"):
         translate(path)
