@@ -6,6 +6,7 @@ Importing this package and calling ``read_state_dict`` need torch and safetensor
 import os
 from typing import TYPE_CHECKING, Any
 
+from .export_file import is_export
 from .reader import read_state_dict
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def load(
         2
     """
     path = os.fspath(path)
-    if data is None and not path.endswith(".safetensors"):
+    if data is None and not is_export(path):
         data = _folder_of_training(path)
     return load_translator(path, None if data is None else os.fspath(data), **overrides)
 

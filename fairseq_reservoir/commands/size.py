@@ -155,7 +155,7 @@ def _contents(path):
     """Lines with the bytes of an export's tensors, their entropy, and the bytes of the description and the dictionaries."""
     from ..checkpoint import compact, packed_file
 
-    if not str(path).endswith(packed_file.SUFFIX):
+    if not packed_file.is_export(path):
         return []
     stored = packed_file.stored_bytes(path)
     entropy = compact.entropy_bytes(*packed_file.read(path))
@@ -169,7 +169,7 @@ def _random_tensors(path):
     """A line with the numbers of random tensors that an export stores and leaves out. "" for a checkpoint."""
     from ..checkpoint import packed_file
 
-    if not str(path).endswith(packed_file.SUFFIX):
+    if not packed_file.is_export(path):
         return ""
     body, tensors = packed_file.read(path)
     stored = sum(name in tensors for name in body["random"])
