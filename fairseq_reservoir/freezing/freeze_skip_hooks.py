@@ -78,7 +78,7 @@ def bind_optimizer(trainer) -> None:
 
 
 def follow_update(trainer, num_updates: int) -> None:
-    """Apply the freeze schedule of an update."""
+    """Freeze and unfreeze parameters as the freeze schedule requires after ``num_updates`` updates."""
     if trainer.freeze_schedule:
         _inner(trainer.optimizer).apply_schedule(num_updates)
 

@@ -13,7 +13,7 @@ from .data_files import MissingFile
 
 
 def setup_task(original, cfg, *args, **kwargs):
-    """Hook of ``tasks.setup_task``, which reads the dictionaries: report a missing file in one line.
+    """Hook of ``tasks.setup_task``. Report a missing data folder or dictionary in one line.
 
     Raises:
         InputError: the task is not registered, or the data folder or a dictionary is missing.
@@ -29,7 +29,7 @@ def setup_task(original, cfg, *args, **kwargs):
 
 
 def build_model(original, cfg, *args, **kwargs):
-    """Hook of ``models.build_model``: report an invalid flag in one line.
+    """Hook of ``models.build_model``. Report an invalid flag in one line.
 
     Raises:
         InputError: the architecture is not registered, or the model rejects a flag.
@@ -45,10 +45,12 @@ def build_model(original, cfg, *args, **kwargs):
 
 
 def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
-    """Hook of ``checkpoint_utils.load_model_ensemble_and_task``: compare dictionaries, and use the block size of the models' training.
+    """Hook of ``checkpoint_utils.load_model_ensemble_and_task``.
+
+    It compares the dictionaries. In ``fairseq-eval-lm`` it also sets the block size with which the model was trained.
 
     Raises:
-        InputError: a model was trained with other dictionaries than those of the task.
+        InputError: a model was trained with dictionaries that differ from the task's.
     """
     models, config, task = fairseq_loader.load_with_dictionaries(original, filenames, *args, **kwargs)
     long_samples.use_block_of_training(config, task)

@@ -1,7 +1,7 @@
 """Check the binarised data of a command before a model is built.
 
-``check_data`` lists the tasks. For other tasks, text, remote data and ``--dataset-impl huffman``, fairseq checks the files when it
-opens them.
+``check_data`` lists the tasks that are checked. The data of other tasks, raw text, remote data and ``--dataset-impl huffman`` are not
+checked here: fairseq finds their errors when it opens the files.
 """
 
 import itertools
@@ -50,8 +50,8 @@ def check_data(cfg, splits=None):
 
     Args:
         cfg: fairseq's configuration. With ``splits``, only ``cfg.task`` is read.
-        splits: splits of a command that does not train; None for a training, because ``cfg`` names its splits. Missing files of
-            these splits are not an error here, because the language pair may be in the checkpoint. fairseq reports them later.
+        splits: the splits that a command other than a training reads; None in a training. A missing file of these splits is not an
+            error here, because the language pair may be in the checkpoint. fairseq reports the file later.
 
     Raises:
         InputError: fairseq would fail on the data.
@@ -75,7 +75,7 @@ def check_data(cfg, splits=None):
 
 
 def check_translation(cfg, folders, scan, chosen=None):
-    """Check the dictionaries and both sides of every split of a translation task. ``chosen`` replaces the output of ``splits``."""
+    """Check the dictionaries and both sides of every split of a translation task. If ``chosen`` is given, check these splits only."""
     task, folder = cfg.task, folders[0]
     check_folder(folder)
     pair = (task.source_lang, task.target_lang)
@@ -134,7 +134,7 @@ def check_sentences(cfg, folders, scan, chosen=None):
 
 
 def check_parts(prefix, impl, combine, flag, entries, dictionary, scan):
-    """Check the files of one side of a split. With ``combine``, also check PREFIX1, PREFIX2, ..., which belong to the split too."""
+    """Check the files of one side of a split: PREFIX, and with ``combine`` also PREFIX1, PREFIX2, ..."""
     for k in itertools.count():
         part = f"{prefix}{k or ''}"
         if impl == "raw" or not is_indexed(impl) or (impl is None and infer_dataset_impl(part) in {"raw", "fasta"}):
@@ -161,11 +161,12 @@ def is_indexed(impl):
 def splits(cfg, folders):
     """Yield (folder, name, combine, flag, is_whole) for every split of a training.
 
-    ``combine``: whether the files name1, name2, ... belong to the split too. ``flag``: the flag that requires the split, or None.
-    ``is_whole``: whether to read the whole index and the token ids. Otherwise only headers and lengths are read.
+    ``combine``: whether the split also contains the files name1, name2, ... ``flag``: the flag that requires the split, or None.
+    ``is_whole``: whether to check every sentence of the index and the token ids. Otherwise only the header of the index and the file sizes
+    are checked.
 
-    Each epoch trains on the next folder, and a run may resume at any epoch. With several folders, missing training data is therefore
-    not an error at the start, and later folders are not read as a whole. Validation data is in the first folder.
+    Each epoch trains on the next folder, and a run may resume at any epoch. With several folders, missing training data is therefore not
+    an error at the start, and every sentence is checked only in the first folder. Validation data is in the first folder.
     """
     data = cfg.dataset
     for number, folder in enumerate(folders):
@@ -192,7 +193,7 @@ def check_dictionaries(paths):
 
 
 def check_sides(folder, split, pair, impl, flag, dictionaries, scan):
-    """Check the source and the target of a split, and return whether it exists. It must exist if a ``flag`` requires it."""
+    """Check the source and the target of a split, and return whether the split exists. A split that a ``flag`` requires must exist."""
     source, target = pair
     if not is_indexed(impl):
         return False
@@ -221,7 +222,7 @@ def check_sides(folder, split, pair, impl, flag, dictionaries, scan):
 
 
 def check_files(prefix, impl, entries, dictionary, scan):
-    """Check an index and the length of its data. With ``scan``, also check every sentence of the index and the token ids."""
+    """Check the header of an .idx file and the size of its .bin file. With ``scan``, also check every sentence and the token ids."""
     check_not_empty(prefix)
     index_files.check_once(prefix, impl, scan is not None)
     if scan is not None:
@@ -241,7 +242,7 @@ def check_not_empty(prefix):
 
 
 def count_sentences(prefix):
-    """Return the number of sentences in the header of an index file, or None for a header of another format."""
+    """Return the number of sentences from the header of an index file, or None if the header has an unknown format."""
     with open(prefix + ".idx", "rb") as stream:
         header = stream.read(40)
     if not header:

@@ -47,13 +47,13 @@ def check(cfg: Any) -> None:
 
 
 def _check_max_tokens(cfg):
-    """Refuse limits below 1 where fairseq uses them as a length: in a training, and with ``--num-batch-buckets``."""
+    """Refuse token limits below 1 in a training and with ``--num-batch-buckets``, where fairseq uses the limit as a sentence length."""
     data, buckets = cfg.dataset, read(TaskFlags, cfg.task).num_batch_buckets
     most = data.max_tokens
     if most is not None and most < 1 and choice_of(cfg.task) in BATCHED:
         raise InputError(
-            f"--max-tokens {most}: must be at least 1 in a training, which omits longer sentences; for no limit, remove it and give"
-            " --batch-size"
+            f"--max-tokens {most}: must be at least 1, because a training omits sentences with more tokens; for no limit, give"
+            " --batch-size instead"
         )
     if buckets and most is None:
         raise InputError(f"--num-batch-buckets {buckets}: needs --max-tokens (tokens per batch)")
@@ -63,7 +63,7 @@ def _check_max_tokens(cfg):
 
 
 def check_rates(cfg: Any) -> None:
-    """Refuse several learning rates for a schedule that accepts one, and a schedule with a phase without updates."""
+    """Refuse several learning rates for a schedule that accepts one rate. Refuse a schedule with a phase of 0 updates."""
     scheduler, rates = choice_of(cfg.lr_scheduler), cfg.optimization.lr
     if scheduler in ONE_RATE and len(rates) > 1:
         raise InputError(
@@ -77,7 +77,7 @@ def check_rates(cfg: Any) -> None:
 
 
 def _check_cosine(scheduler, max_update):
-    """Refuse a period of 0, because fairseq divides by it. Its default is ``--max-update`` minus ``--warmup-updates``."""
+    """Refuse a cosine period of 0, because fairseq divides by the period. Its default is ``--max-update`` minus ``--warmup-updates``."""
     if scheduler.lr_period_updates > 0 or max_update > scheduler.warmup_updates:
         return
     raise InputError(
@@ -130,7 +130,7 @@ def _check_metric(cfg):
 
 
 def _check_pairs(optimizer):
-    """Check flags for a pair of numbers, which fairseq evaluates as Python expressions."""
+    """Check the optimizer flags whose value is a pair of numbers. fairseq evaluates these values as Python expressions."""
     flags = read(OptimizerFlags, optimizer)
     for name in ("adam_betas", "adamax_betas", "lamb_betas"):
         betas = vars(flags)[name]

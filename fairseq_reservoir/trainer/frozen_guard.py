@@ -24,7 +24,7 @@ def frozen_tensors(trainer) -> dict[str, torch.Tensor]:
 
 
 def hashes(trainer) -> dict[str, str]:
-    """Return the SHA-256 of each of ``frozen_tensors``."""
+    """Return the SHA-256 of every frozen or random tensor, by name."""
     return {name: digest.of_tensor(tensor) for name, tensor in frozen_tensors(trainer).items()}
 
 
@@ -52,7 +52,7 @@ def refuse_changes(trainer, filename: str) -> None:
 
 
 def refuse_quantization(cfg) -> None:
-    """Refuse quantization with code books in the training of a model with frozen tensors, because it would replace its matrices."""
+    """Refuse quantization with code books if the model has frozen tensors, because code books would replace the frozen matrices."""
     path = cfg.common.quantization_config_path
     if path and freezes(cfg.model):
         raise InputError(

@@ -1,7 +1,7 @@
 """hydra callback that loads the plugin in ``fairseq-hydra-train`` before fairseq starts processes.
 
-fairseq imports ``common.user_dir`` only in the training process. This is too late for our checks of data and folders, for
-starting processes on CPUs, and for one-line errors.
+fairseq imports ``common.user_dir`` only in the training process. At that time it is too late to check data and folders, to start processes
+on CPUs, and to report errors in one line.
 """
 
 import sys
@@ -37,7 +37,7 @@ def _start(call_main, cfg, main, **kwargs):
             folder = Path(to_absolute_path(given or ours))
             if (folder / "__init__.py").is_file() and not is_plugin(folder):
                 raise InputError(
-                    f"common.user_dir {given}: has the name of this plugin, but is another folder; rename that folder"
+                    f"common.user_dir {given}: this folder has the name of the plugin, but does not contain the plugin; rename it"
                 )
             cfg.common.user_dir = str(ours)
         return call_main(cfg, main, **kwargs)

@@ -48,7 +48,7 @@ def slow_bf16(cfg) -> list[str]:
 
 
 def likely_mistakes(cfg) -> list[str]:
-    """Return warnings for a keep schedule longer than the training, and for a BLEU or accuracy that is minimised."""
+    """Return warnings for a keep schedule longer than the training, and for a best checkpoint with the lowest BLEU or accuracy."""
     warnings = []
     last = cfg.optimization.max_update - 1
     masks = read(MaskOptions, cfg.model)
@@ -58,7 +58,7 @@ def likely_mistakes(cfg) -> list[str]:
         if kept > choices.keep_ratio + _TOLERANCE:
             warnings.append(
                 f"--mask-keep-schedule {masks.mask_keep_schedule}: ends after --max-update {last + 1}; the trained model, its checkpoints"
-                f" and its exports will keep a share {kept:.3g} of the weights, not {choices.keep_ratio:g}"
+                f" and its exports will keep a fraction {kept:.3g} of the weights, not {choices.keep_ratio:g}"
             )
     metric = str(cfg.checkpoint.best_checkpoint_metric)
     if metric.endswith(("bleu", "accuracy")) and not cfg.checkpoint.maximize_best_checkpoint_metric:

@@ -1,4 +1,4 @@
-"""``mask_flips`` in fairseq's log: the share of learned mask entries that an update changes, measured once per --log-interval."""
+"""Log ``mask_flips``, the fraction of learned mask entries that one update changes. It is measured once per ``--log-interval``."""
 
 import torch
 from fairseq.logging import metrics
@@ -7,10 +7,10 @@ from ..masks.masked_weight import masked_modules
 
 
 def measure(trainer) -> None:
-    """Log the share of mask entries that differ between the last two updates. Call this after every update.
+    """Log the fraction of mask entries that differ between the last two updates. Call this after every update.
 
-    Only masks with scores that were trained in both updates count. Changes by --mask-keep-schedule count too. If the share does not
-    fall with the learning rate, the masks have not converged. Reading the value synchronises with the device once.
+    A mask is included only if its scores were trained in both updates. Changes that --mask-keep-schedule makes are included. If the
+    fraction does not fall with the learning rate, the masks have not converged. Each measurement synchronises with the device once.
     """
     interval, update = trainer.cfg.common.log_interval, trainer.get_num_updates()
     if not interval or update % interval not in (0, interval - 1):

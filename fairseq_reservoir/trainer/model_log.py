@@ -27,7 +27,7 @@ def log_slot_table(trainer) -> None:
 
 
 def report_nan_scores(trainer) -> None:
-    """Log the masked modules with a NaN score, which the mask itself does not show. Synchronises with the device."""
+    """Log the masked modules that have a NaN score. The masks themselves contain no NaN. Synchronises with the device."""
     names = nan_scores(trainer.get_model())
     if names:
         logger.error("update %d: NaN in the scores of %s", trainer.get_num_updates(), ", ".join(names))

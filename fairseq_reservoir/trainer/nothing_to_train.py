@@ -16,16 +16,15 @@ logger = logging.getLogger(__name__)
 def skip_backward_without_gradient(trainer) -> None:
     """Make a trainer's optimizer skip the backward pass of a loss without a gradient. Call this whenever the optimizer is built.
 
-    torch would raise an error for such a loss. It occurs when LayerDrop skips every trained layer and all other parameters are frozen.
-    Only the first such loss is logged, because a criterion that detaches its loss causes one in every update.
+    torch would raise an error for such a loss. LayerDrop causes such a loss if it skips every trained layer and all other parameters are
+    frozen. Only the first such loss is logged, because a criterion that detaches its loss would cause a warning in every update.
     """
     optimizer = trainer._optimizer
     while isinstance(getattr(optimizer, "_optimizer", None), FairseqOptimizer):  # --use-bmuf wraps the optimizer
         optimizer = optimizer._optimizer
     wrapped = getattr(trainer.model, "module", None)  # fairseq's wrapper contains torch's
     advice = (
-        "; if this happens on some ranks only, the other ranks wait for gradients that these ranks do not send: give --ddp-backend "
-        "legacy_ddp"
+        "; if only some ranks skip the backward pass, the other ranks wait for the missing gradients; give --ddp-backend legacy_ddp"
         if isinstance(wrapped, DistributedDataParallel)
         else ""
     )

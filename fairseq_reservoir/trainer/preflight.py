@@ -46,7 +46,8 @@ _LONGEST_NAME, _LONGEST_PATH = 255, 3800
 def call_main(original, cfg, main, **kwargs):
     """Hook of fairseq's ``call_main``, which runs a command in one process or more.
 
-    It checks a training before its processes start. It also starts the processes of a run on CPUs, because fairseq starts one per GPU.
+    It checks a training before its processes start. It also starts the processes of a run on CPUs, because fairseq itself only starts one
+    process per GPU.
     """
     if is_training(main):
         log_to_standard_output()
@@ -99,7 +100,7 @@ def check_training(cfg):
 
 
 def refuse_fp16_of_frozen_layers(cfg):
-    """Refuse ``--frozen-dtype`` together with ``--fp16``, because it would save no memory in a float16 model, and would round twice."""
+    """Refuse ``--frozen-dtype`` with ``--fp16``: the model is float16 already, so another dtype would save no memory and round twice."""
     dtype = read(FrozenLayerOptions, cfg.model).frozen_dtype
     if cfg.common.fp16 and dtype != "fp32":
         raise InputError(
@@ -115,7 +116,7 @@ def refuse_flat_fp16_on_cpus(cfg):
 
 
 def refuse_empty_texts(model):
-    """Refuse empty texts in model flags of this package. They can only come from hydra, because the command line is already checked."""
+    """Refuse empty strings as values of model flags. They can only come from hydra, because the command line is already checked."""
     dataclass = MODEL_DATACLASS_REGISTRY.get(choice_of(model), object)
     for options in (ComponentOptions, MaskOptions):
         if issubclass(dataclass, options):

@@ -1,8 +1,8 @@
 """Check that the ranks of a run are connected, load the same checkpoint and have the same frozen tensors.
 
-Each rank draws its frozen tensors from the seed and their names, so they should be equal. They differ if a rank has another version or
-other flags, or after a memory error. The difference would persist, because the tensors have no gradient and ``legacy_ddp`` does not
-broadcast them.
+Each rank draws its frozen tensors from the seed and their names, so they should be equal. They differ if a rank has other flags or another
+version of the package, or after a memory error. The difference would persist, because the tensors have no gradient and ``legacy_ddp`` does
+not broadcast them.
 """
 
 from collections import Counter
@@ -126,7 +126,8 @@ def compare(model: torch.nn.Module, group, scheduled=()) -> None:
 def refuse_sharding(cfg) -> None:
     """Refuse ``--ddp-backend fully_sharded`` for models with frozen or masked tensors.
 
-    FSDP flattens the tensors of a layer into one tensor, which is trained as a whole. It removes the tensors under the masks.
+    FSDP flattens all tensors of a layer into one trained tensor, so frozen tensors would be trained. It also removes the parameters from
+    which masked weights are computed.
     """
     if cfg.distributed_training.ddp_backend != "fully_sharded":
         return

@@ -22,7 +22,7 @@ def compare_data(task: Any, group: Any) -> None:
     The dictionaries themselves are exchanged only if hashes differ.
 
     Raises:
-        InputError: the message names the first rank that differs, and the difference.
+        InputError: the message names the first rank that differs from rank 0, and the difference.
     """
     hashes = gather(hashes_of(task), group)
     name = first_difference(hashes)
@@ -65,7 +65,7 @@ def _hash(sizes):
 
 
 def contents_of(task: Any, name: str) -> list[str] | str:
-    """Return the entries of a dictionary, or a text with the size of a data set."""
+    """Return the entries of a dictionary, or a description of a data set's size, such as ``"9 sentences of 80 tokens"``."""
     if name in _DICTIONARIES:
         return _symbols(task, name)
     dataset = task.datasets.get(name)
@@ -76,7 +76,7 @@ def contents_of(task: Any, name: str) -> list[str] | str:
 
 
 def refuse_other_data(name: str, contents: list, hashes: list) -> None:
-    """Refuse the first rank with another dictionary or data set than rank 0.
+    """Refuse the first rank with a dictionary or data set that differs from rank 0's.
 
     Args:
         name: the dictionary or data set that differs.
@@ -84,7 +84,7 @@ def refuse_other_data(name: str, contents: list, hashes: list) -> None:
         hashes: the hash of every rank.
 
     Raises:
-        InputError: always. The message names the rank, both values, and the entry of a dictionary.
+        InputError: always. The message names the rank and both sizes, or the first dictionary entry that differs.
     """
     rank = next(rank for rank, found in enumerate(hashes) if found != hashes[0])
     ours, first = contents[rank], contents[0]

@@ -70,7 +70,7 @@ def options_of(cfg: Any) -> dict[str, str]:
 
 
 def _software() -> dict[str, str]:
-    """Return software versions, and this package's environment variables that affect a training. The keys are the names in messages."""
+    """Return software versions and the environment variables of this package that affect a training, by the names that messages use."""
     return {
         "the version of fairseq_reservoir": __version__,
         "the version of torch": torch.__version__,
@@ -95,7 +95,7 @@ def refuse_other_flags(ranks: list[dict[str, str]]) -> None:
     """Refuse options that differ from those of rank 0.
 
     Args:
-        ranks: ``options_of`` the configuration of every rank.
+        ranks: for each rank, the output of ``options_of``.
 
     Raises:
         InputError: the message names rank, flag and both values.

@@ -1,4 +1,4 @@
-"""Hook of the function that reads the flags of a fairseq command. It adds flags of this package, and checks values."""
+"""Hook of the function that reads the flags of a fairseq command. The hook adds flags of this package, and checks the values."""
 
 import sys
 
@@ -49,7 +49,7 @@ def parse_args_and_arch(original, parser, input_args=None, *args, **kwargs):
 
 
 def _parse(original, parser, input_args, *args, **kwargs):
-    """Call fairseq's function. Replace two of its errors without a message."""
+    """Call fairseq's function. Replace its errors for a missing ``--arch`` or ``--task``, which have no message."""
     try:
         return original(parser, input_args, *args, **kwargs)
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""fairseq's trainer with frozen layers, masks, freeze schedules and faster steps. Methods stand in the order of their first call."""
+"""fairseq's trainer with frozen layers, masks, freeze schedules and faster steps. Methods are in the order of their first call."""
 
 import logging
 from argparse import Namespace
@@ -172,7 +172,7 @@ class ReservoirTrainer(Trainer):
             super()._set_seed()
 
     def _prepare_sample(self, sample, is_dummy=False):
-        """Copy a batch to the device. ``--cuda-graphs`` pads it before. ``--fast`` searches padding in the CPU's copy, without waiting."""
+        """Copy a batch to the device. ``--cuda-graphs`` pads the batch first. ``--fast`` checks for padding in the copy on the CPU."""
         if self.graphs and self.model.training:
             sample = self.graphs.packed(sample)
         if isinstance(sample, PackedBatch):
@@ -183,7 +183,7 @@ class ReservoirTrainer(Trainer):
         return prepared, is_dummy_batch
 
     def _aggregate_logging_outputs(self, logging_outputs, *extra_stats_to_sum, ignore=False):
-        """Sum the logging outputs and other numbers of an update over all ranks."""
+        """Sum the logging outputs of an update, and ``extra_stats_to_sum``, over all ranks."""
         outputs, extra = super()._aggregate_logging_outputs(logging_outputs, *extra_stats_to_sum, ignore=ignore)
         if self.host_values:
             self.host_values.outputs = outputs
@@ -196,12 +196,12 @@ class ReservoirTrainer(Trainer):
         return self.host_values.fetch(norm) if self.host_values else norm
 
     def _check_grad_norms(self, grad_norm):
-        """Check that all ranks have the same norm. fairseq compares the norms on the device."""
+        """Check that all ranks have the same gradient norm. fairseq needs the norm on the device."""
         on_device = self.host_values.norm if self.host_values else None
         super()._check_grad_norms(grad_norm if on_device is None else on_device)
 
     def set_num_updates(self, num_updates):
-        """Set the number of updates, then advance the schedules that depend on it, in this order."""
+        """Set the number of updates. Then apply the freeze schedule, adapt the cached prefix to it, and fit ``--backskip``'s estimators."""
         super().set_num_updates(num_updates)
         freeze_skip_hooks.follow_update(self, num_updates)
         freeze_cache.follow_schedule(self)

@@ -20,7 +20,7 @@ SAME_DICTIONARIES = "give the DATA, languages and task it was trained with, beca
 
 @contextlib.contextmanager
 def resuming_from(filename: str, save_dir: str, reset_optimizer: bool, optimizer_overrides: dict | None):
-    """Context in which a checkpoint is loaded: set ``freezing.description.resuming``, and turn errors of torch and fairseq into one line.
+    """Context in which a checkpoint is loaded: set ``freezing.description.resuming``, and shorten errors of torch and fairseq.
 
     Raises:
         InputError: the checkpoint belongs to another optimizer, criterion or model.
@@ -61,7 +61,7 @@ def _difference(message):
 
 
 def _is_of_dictionary(sizes):
-    """Whether only the size of the dictionary differs, which is the number of rows of embeddings and of the output projection."""
+    """Whether the shapes differ only in the size of the dictionary, the number of rows of the embeddings and the output projection."""
     rows_only = all(ast.literal_eval(saved)[1:] == ast.literal_eval(own)[1:] for _, saved, own in sizes)
     names = [name for name, *_ in sizes]
     return (
@@ -70,9 +70,9 @@ def _is_of_dictionary(sizes):
 
 
 def check_loaded_state(trainer) -> None:
-    """Make a trainer's optimizer refuse the saved state of other parameters. Call this whenever the optimizer is built.
+    """Make a trainer's optimizer refuse a saved state that belongs to other parameters. Call this whenever the optimizer is built.
 
-    torch's error contains only parameter groups. With the flat buffer of fp16, it occurs only after the first update.
+    torch's own error names only parameter groups. With the flat buffer of fp16, torch raises it only after the first update.
     """
     for group, optimizer in innermost(trainer._optimizer):
         check = functools.partial(_refuse_other_state, optimizer, group)
@@ -98,7 +98,7 @@ def _refuse_other_state(optimizer, group, _, state_dict):
     for key in overrides if group is None else overrides.get(group) or ():
         if all(key not in options for options in optimizer.param_groups):
             raise InputError(
-                f"--optimizer-overrides: {key!r}: is not an option of --optimizer {_name_of(optimizer)}; choose from"
+                f"--optimizer-overrides: {key!r} is not an option of --optimizer {_name_of(optimizer)}; choose from"
                 f" {', '.join(sorted(optimizer.param_groups[0].keys() - {'params'}))}"
             )
     if resumed and not _fits(state_dict, optimizer.optimizer.param_groups):
@@ -112,7 +112,7 @@ def _refuse_other_state(optimizer, group, _, state_dict):
 def _refuse_to_drop_schedule(optimizer, schedule):
     """Refuse to load a state with a freeze schedule into an optimizer without one.
 
-    fairseq compares only the class names of optimizers, and in half precision only those of the wrappers.
+    fairseq compares only the class names of the two optimizers. In half precision, it compares only the class names of their wrappers.
     """
     refuse_removed_flag(schedule)
     name = _name_of(optimizer)
@@ -126,7 +126,10 @@ def _name_of(optimizer):
 
 
 def _fits(state_dict, groups):
-    """Whether a state has the right number of parameters, and no entry larger than its parameter. Factored entries are smaller."""
+    """Whether a state has as many parameters as ``groups``, and no tensor larger than its parameter.
+
+    Tensors may be smaller, because Adafactor stores factored moments.
+    """
     saved = [i for group in state_dict["param_groups"] for i in group["params"]]
     own = [parameter for group in groups for parameter in group["params"]]
     if len(saved) != len(own):

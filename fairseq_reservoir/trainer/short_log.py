@@ -1,4 +1,4 @@
-"""Shorten the log of a command: without details of fairseq that no user needs, and without warnings that no user can avoid.
+"""Shorten the log of a command: remove details of fairseq that no user needs, and warnings that no user can avoid.
 
 ``LOGLEVEL=DEBUG``, fairseq's environment variable, keeps all lines.
 """
@@ -38,8 +38,8 @@ def install() -> None:
 def keep(record: logging.LogRecord) -> bool:
     """Whether a record of fairseq is logged.
 
-    fairseq logs the whole module tree of a model, about 100 lines. It is left out if the model has a slot table, which the
-    trainer logs.
+    fairseq logs the whole module tree of a model, about 100 lines. If the model has a slot table, the module tree is not logged, because
+    the trainer logs the table.
     """
     if record.levelno > logging.INFO or logging.getLogger().isEnabledFor(logging.DEBUG):
         return True

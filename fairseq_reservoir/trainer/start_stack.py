@@ -1,7 +1,8 @@
 """Start the encoder or the decoder of a model from another model: ``--start-encoder-from``, ``--start-decoder-from``.
 
-The other model may be of another kind: the encoder may come from a RoBERTa, and the decoder from a language model. A language model has
-no attention to the source, which is then initialised as usual. fairseq's ``--finetune-from-model`` loads whole models of the same kind.
+The other model may have another architecture: the encoder may come from a RoBERTa, and the decoder from a language model. A language model
+has no attention to the source, so this attention is then initialised as usual. fairseq's ``--finetune-from-model`` can only load a whole
+model of the same architecture.
 """
 
 import logging
@@ -33,7 +34,7 @@ _NO_VALUES = ("version", "_float_tensor")  # entries of fairseq that are not wei
 
 
 def start_stacks(cfg, task, model) -> None:
-    """Start the stacks of a new model from the checkpoints of the flags. A resumed training loads its own checkpoint later."""
+    """Start the stacks of a new model from the checkpoints that the flags name. A resumed training loads its own checkpoint later."""
     flags = read(ComponentOptions, cfg.model)
     given = {"encoder": flags.start_encoder_from, "decoder": flags.start_decoder_from}
     paths = {stack: path for stack, path in given.items() if path}
@@ -47,7 +48,7 @@ def start_stacks(cfg, task, model) -> None:
 def start_stack(model: nn.Module, stack: str, path: str, task: Any) -> dict[str, Tensor]:
     """Copy all tensors of a checkpoint's stack into a model, under the same names.
 
-    The checkpoint may lack adapters and the whole attention to the source.
+    The checkpoint may lack the adapters. It may also lack all tensors of the attention to the source.
 
     Args:
         model: the model, already built, frozen and initialised.
@@ -59,8 +60,8 @@ def start_stack(model: nn.Module, stack: str, path: str, task: Any) -> dict[str,
         The copied tensors by their names in the model.
 
     Raises:
-        InputError: the model has no such stack, or draws a part of it from the seed; or the checkpoint has other tensors or another
-            dictionary.
+        InputError: the model has no such stack, or draws tensors of the stack from the seed; or the checkpoint's stack has other tensor
+            names, shapes or another dictionary.
     """
     given = f"--start-{stack}-from {path}"
     ours, prefix = _of_stack(model.state_dict(), stack)
@@ -92,14 +93,17 @@ def start_stack(model: nn.Module, stack: str, path: str, task: Any) -> dict[str,
 
 
 def _refuse_other_values(model: nn.Module, paths: dict[str, str], taken: dict[str, dict[str, Tensor]]) -> None:
-    """Refuse different values for a tensor with two names, such as a shared embedding, because the model would keep only the last."""
+    """Refuse checkpoints with different values for a tensor that the model shares, such as a shared embedding.
+
+    The model would keep only the values that are copied last.
+    """
     ours = model.state_dict()
     for stack, tensors in taken.items():
         for name, tensor in tensors.items():
             if not ours[name].equal(tensor.to(ours[name])):
                 raise InputError(
-                    f"--start-{stack}-from {paths[stack]}: the model shares {name} with another tensor, but the copied values of the two "
-                    "differ; give flags that do not share it"
+                    f"--start-{stack}-from {paths[stack]}: the model uses the tensor {name} under a second name too, but the values for "
+                    "the two names differ; give flags that do not share this tensor"
                 )
 
 
@@ -110,11 +114,11 @@ def _refuse_other_processes(paths: dict[str, str], taken: dict[str, dict[str, Te
     found = "".join(digest.of_tensor(tensors[name]) for tensors in taken.values() for name in sorted(tensors))
     if len(set(gather(found))) > 1:
         given = " ".join(f"--start-{stack}-from {path}" for stack, path in paths.items())
-        raise InputError(f"{given}: the hosts have different tensors in this file; all hosts need the same file")
+        raise InputError(f"{given}: this file has different tensors on different hosts; all hosts need the same file")
 
 
 def _with_current_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Rename the tensors of RoBERTas from before 2020, as fairseq does when it loads a whole model."""
+    """Rename the tensors of RoBERTa models from before 2020, as fairseq does when it loads a whole model."""
     renamed = {
         re.sub(r"^decoder\.(sentence_encoder|lm_head)\.", r"encoder.\1.", name): t for name, t in tensors.items()
     }
@@ -122,7 +126,7 @@ def _with_current_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _of_stack(tensors: dict[str, Tensor], stack: str) -> tuple[dict[str, Tensor], str]:
-    """Return the tensors of a stack by their names in it, and the prefix of these names in the model."""
+    """Return the tensors of a stack, and the prefix of their names in the model. The names in the result lack this prefix."""
     for prefix in _PREFIXES[stack]:
         found = {
             name.removeprefix(prefix): tensor

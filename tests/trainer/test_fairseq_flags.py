@@ -22,9 +22,9 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
         ("--optimizer adam --max-tokens 0", "--max-tokens 0: must be at least 1"),
         (
             "--optimizer adam --max-tokens 0 --batch-size 8",
-            "--max-tokens 0: must be at least 1 in a training, which omits",
+            "--max-tokens 0: must be at least 1, because a training omits",
         ),
-        ("--optimizer adam --max-tokens -1 --batch-size 8", "--max-tokens -1: must be at least 1 in a training"),
+        ("--optimizer adam --max-tokens -1 --batch-size 8", "--max-tokens -1: must be at least 1, because a training"),
         ("--optimizer adam --batch-size 0", "--batch-size 0: means no limit, and --max-tokens sets no limit either"),
         (
             "--optimizer adam --max-tokens 9 --num-batch-buckets 3 --max-tokens-valid 0 --batch-size-valid 4",

@@ -169,7 +169,7 @@ REFUSED = {
     ),
     "embeddings shared only in the model": (
         "--arch frozen_transformer --share-all-embeddings --start-encoder-from CHECKPOINT --start-decoder-from CHECKPOINT",
-        "the model shares encoder.embed_tokens.weight with another tensor, but the copied values of the two differ",
+        "the model uses the tensor encoder.embed_tokens.weight under a second name too, but the values for the two names differ",
     ),
     "a reservoir": (
         "--arch reservoir_transformer --reservoir-encoder LT --start-encoder-from CHECKPOINT",
