@@ -164,10 +164,10 @@ def build(config, stack):
         ({"name": "feed-forward"}, "feed-forward: a kind with this name"),
         ({"reservoir_type": "ffn"}, "mine: a kind with this name or this --reservoir-type"),
         ({"frozen_letter": "2"}, "'2': the letter of a kind must be one of A to Z"),
-        ({"trained_letter": "Q"}, "mine: a kind needs a letter for its frozen form"),
+        ({"trained_letter": "Q"}, "mine: a kind needs frozen_letter"),
         ({"freezes": "all"}, "mine: freezes is 'all'; it must be 'whole' or a tuple of self_att.q"),
         ({"freezes": ("fc3",)}, "mine: freezes"),
-        ({"freezes": NOTHING}, "mine: freezes is () and frozen_letter is Q; set both or neither"),
+        ({"freezes": NOTHING}, "mine: freezes is () and frozen_letter is Q; set both of them or neither"),
         ({"refused": {"middle": "no"}}, "mine: refused is set for middle"),
         (
             {"refused": {"encoder": "no", "decoder": "no"}},

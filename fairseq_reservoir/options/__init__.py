@@ -1,4 +1,4 @@
-"""The flags of the models: their dataclasses, presets and checks.
+"""Dataclasses, presets and checks of the models' flags.
 
-Functions that check or refuse values raise ``errors.InputError``, one line with the flag, its value and the allowed values.
+A function that refuses a value raises ``errors.InputError``. The message is one line with the flag, the value and the allowed values.
 """

@@ -13,11 +13,11 @@ ON_CPU = "cpu"
 
 @dataclass
 class ThreadOptions(Flags):
-    """The flag of every training."""
+    """The number of threads, a flag of every training."""
 
     threads: Optional[str] = option(
         None,
-        "number of threads on a CPU. On a busy machine two threads are slower than one. This number changes the last bits of sums. "
+        "number of threads on a CPU. On a busy machine two threads are slower than one. The number changes the rounding of sums. "
         "Default: torch's choice, or OMP_NUM_THREADS",
         "N",
     )
@@ -25,24 +25,24 @@ class ThreadOptions(Flags):
 
 @dataclass
 class DictionaryOptions(Flags):
-    """The dictionary flag of trainings that start from another model."""
+    """The flag that allows a training to start from a model with another dictionary."""
 
     allow_other_dictionary: bool = option(
         False,
-        "start from a model with another dictionary. The dictionary must have as many entries as the one in DATA, but may have other words "
-        "or another order. Without this flag, --finetune-from-model, --restore-file with --reset-optimizer, --start-encoder-from, "
-        "--start-decoder-from and --mask-embeddings-from refuse such a model, because each word would start with the vector of another "
-        "word. Use the flag if the vectors will be trained again",
+        "start from a model with another dictionary. That dictionary must have as many entries as the dictionary in DATA, but may have "
+        "other words or another order. Without this flag, --finetune-from-model, --restore-file with --reset-optimizer, "
+        "--start-encoder-from, --start-decoder-from and --mask-embeddings-from refuse such a model, because each word would start with "
+        "the vector of another word. Use the flag if the vectors will be trained again",
     )
 
 
 @dataclass
 class GenerationGraphOptions(Flags):
-    """The flag of fairseq-generate and fairseq-interactive."""
+    """The flag of fairseq-generate and fairseq-interactive for CUDA graphs."""
 
     cuda_graphs: bool = option(
         False,
         "on a GPU, run each step of the decoder as one CUDA graph, because a small model otherwise waits for Python. Hypotheses are the "
-        "same except for rounding. The flag supports beam search with one Transformer of fairseq or of this package. Otherwise the search "
-        "runs without graphs, and the log gives the reason. No effect on a CPU",
+        "same except for rounding. The flag supports beam search with a single model, a Transformer of fairseq or of this package. Any "
+        "other search runs without graphs, and the log gives the reason. No effect on a CPU",
     )

@@ -1,4 +1,4 @@
-"""The flags that freeze components of our models and of fairseq's, and their checks."""
+"""The flags that freeze components of our models and of fairseq's models, and checks of these flags."""
 
 from argparse import Namespace
 from dataclasses import dataclass
@@ -21,16 +21,16 @@ class ComponentOptions(FreezeCacheOptions):
     reservoir_seed: int = option(SEED, "seed of the frozen tensors. Default: --seed", "N")
     freeze: Optional[str] = option(
         None,
-        "further components to freeze at their initial values, separated by commas: "
+        "components to freeze at their initial values, in addition to the frozen layers of a layer plan. Items, separated by commas: "
         "[encoder.|decoder.][layers.<i>[-<j>].][<component>], where <component> is one of emb, att, self_att, cross_att, q, k, v, o, "
         "mix, ffn, fc1, fc2, ln, pos, out, other, bias. Example: emb,encoder.ffn",
         "SPEC",
     )
     freeze_except: Optional[str] = option(
         None,
-        "freeze all components except these, written as for --freeze. Together with --freeze: freeze the components of --freeze "
-        "except these. The model need not have a component that is written without encoder, decoder or layers: sinusoidal positions have "
-        "no pos. Example: ln,pos,emb,out",
+        "freeze all components except these, written as for --freeze. Together with --freeze: freeze the components of --freeze except "
+        "these. An item without encoder, decoder or layers may name a component that the model lacks, such as pos with sinusoidal "
+        "positions. Example: ln,pos,emb,out",
         "SPEC",
     )
     frozen_init: str = option(
@@ -46,14 +46,14 @@ class ComponentOptions(FreezeCacheOptions):
     )
     start_encoder_from: Optional[str] = option(
         None,
-        "initialise the encoder from that of another translation model or a RoBERTa. Give a checkpoint or an export with the same shape "
-        "and dictionary. With --freeze encoder, the encoder keeps these trained values",
+        "initialise the encoder with the encoder of another translation model or of a RoBERTa. Give a checkpoint or an export with the "
+        "same shape and dictionary. With --freeze encoder, the encoder is frozen at these trained values",
         "CHECKPOINT",
     )
     start_decoder_from: Optional[str] = option(
         None,
-        "initialise the decoder from that of another translation model or a language model. Give a checkpoint or an export with the same "
-        "shape and dictionary. A language model has no attention to the source, which then has new initial values",
+        "initialise the decoder with the decoder of another translation model or of a language model. Give a checkpoint or an export "
+        "with the same shape and dictionary. A language model has no attention to the source, so this attention gets new initial values",
         "CHECKPOINT",
     )
     frozen_adapter: Optional[str] = option(
@@ -73,13 +73,13 @@ class ComponentOptions(FreezeCacheOptions):
     )
     frozen_adapter_scale: bool = option(
         False,
-        "also train one factor for each frozen matrix with an adapter of --frozen-adapter. It is 1 at the start",
+        "also train one factor for each frozen matrix with an adapter of --frozen-adapter. The factor is 1 at the start",
         needs=("frozen_adapter",),
     )
 
 
 def check_components(options: Namespace) -> None:
-    """Check the freeze specs and the values of the other flags."""
+    """Check the values of ``ComponentOptions``, including the freeze specs."""
     for flag, spec in (("--freeze", options.freeze), ("--freeze-except", options.freeze_except)):
         if spec:
             freeze_spec.parse(spec, flag)
@@ -88,5 +88,5 @@ def check_components(options: Namespace) -> None:
     if noise and options.frozen_adapter:
         raise InputError(
             f"--quant-noise-scalar {noise}: cannot be combined with --frozen-adapter, because quantization noise does not support "
-            "adapters; remove one of them"
+            "adapters; remove one of these flags"
         )

@@ -1,6 +1,6 @@
-"""fairseq's flags that this package reads, grouped by topic, for ``reading.read``.
+"""Dataclasses of fairseq's flags that this package reads, one for each topic. ``reading.read`` fills them in.
 
-No model, task, criterion or command has all of them. A missing flag gets fairseq's default or None.
+No model, task, criterion or command has all of these flags. A missing flag gets fairseq's default or None.
 """
 
 from dataclasses import dataclass
@@ -126,7 +126,7 @@ class CheckpointFlags:
 
 
 def choice_of(group: Any) -> str | None:
-    """Return the chosen name in a group of a configuration, such as ``adam``. Without the group or a choice, return None."""
+    """Return the name that is chosen in a group of a configuration, such as ``adam``. Return None if the group or its choice is missing."""
     return getattr(group, "_name", None)
 
 

@@ -1,7 +1,7 @@
 """Rules for fairseq's numeric flags, one for each flag. A rule without bounds allows any finite number.
 
-Values that mean "off" or "no limit" to fairseq are allowed. A value is refused if fairseq would fail with it later, or if it would train or
-search nothing.
+Values that mean "off" or "no limit" to fairseq are allowed. A value is refused if fairseq would fail later, or would train or search
+nothing.
 """
 
 import math
@@ -14,7 +14,7 @@ from .fairseq_flags import OptimizerFlags, choice_of
 from .number_rules import Options, Rule, check as check_rules, rows
 from .reading import read
 
-_NO_LIMIT, _OFF, _NOT_GIVEN = {0: "no limit", -1: "the same"}, {-1: "off"}, {-1: "none"}
+_NO_LIMIT, _OFF, _NOT_GIVEN = {0: "no limit", -1: "no limit"}, {-1: "off"}, {-1: "none"}
 _SHARE: dict[str, Any] = {"at_least": 0, "at_most": 1}
 _RATE_OF_DROPOUT: dict[str, Any] = {"at_least": 0, "below": 1}
 # Wider matrices or more positions do not fit into the memory of any machine.
@@ -92,7 +92,7 @@ SCHEDULERS = (
     Rule("lr_scheduler.t_mult", at_least=1),
     Rule("lr_scheduler.lr_period_updates", at_least=2, only_with=("triangular",)),
     Rule("lr_scheduler.lr_period_updates", above=0,
-         besides={-1: "--max-update minus --warmup-updates", 0: "the same"}),
+         besides=dict.fromkeys((-1, 0), "--max-update minus --warmup-updates")),
     Rule("lr_scheduler.max_lr", above="optimization.lr", only_with=("triangular",)),
 )  # fmt: skip
 
@@ -186,7 +186,7 @@ def check(config: Any) -> None:
 
 
 def check_model(options: Any) -> None:
-    """Refuse sizes and shares that are impossible in a model.
+    """Refuse numbers in a model's options that break a rule, such as a dropout above 1.
 
     Args:
         options: only the options of the model.
@@ -195,14 +195,14 @@ def check_model(options: Any) -> None:
 
 
 def _check_limits(config: Any) -> None:
-    """Refuse a batch limit of 0, which means no limit, if the other limit of batches is not set."""
+    """Refuse 0, which means no limit, for ``--max-tokens`` or ``--batch-size`` if the other flag sets no limit either."""
     values = Options(config).group("dataset")[1]
     for pair in _LIMITS:
         off = [name for name in pair if values.get(name) == 0]
         if off and not any((values.get(name) or 0) > 0 for name in pair):
             one, other = (flag_of(name) for name in (off[0], pair[1 - pair.index(off[0])]))
             raise InputError(
-                f"{one} 0: means no limit, and {other} sets no limit either; set one of them, such as --max-tokens 4096"
+                f"{one} 0: means no limit, and {other} sets no limit either; set a limit, for example --max-tokens 4096"
             )
 
 

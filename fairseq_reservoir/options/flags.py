@@ -17,20 +17,20 @@ _RULES = "rules"
 
 @dataclass
 class Flags:
-    """Base class of dataclasses of flags. As in fairseq's dataclasses, ``_name`` is the name of a chosen component, such as ``adam``."""
+    """Base class of dataclasses of flags. As in fairseq's dataclasses, ``_name`` is the name of the chosen class, such as ``adam``."""
 
     _name: Optional[str] = None
 
 
 @dataclass(frozen=True)
 class FieldRules:
-    """The rules of one flag, apart from its type.
+    """Rules for the value of one flag, in addition to its type.
 
     Attributes:
         bounds: ``above``, ``at_least``, ``below`` and ``at_most`` of a number, as in ``number_rules.Rule``.
         choices: allowed texts; empty if any text is allowed.
         needs: options of the same dataclass. At least one of them must be given, because the flag alone has no effect.
-        excludes: options of the same dataclass that cannot be combined with the flag: option -> reason at the end of the message.
+        excludes: option -> reason, for options of the same dataclass that cannot be combined with the flag. The reason ends the message.
     """
 
     bounds: Mapping[str, Any]
@@ -62,13 +62,13 @@ def check(config: Any, options: type) -> None:
         options: the dataclass with the fields.
 
     Raises:
-        InputError: one line with the first three errors and the number of the others.
+        InputError: one line with the first three errors and the number of further errors.
     """
     refuse(errors(config, options))
 
 
 def errors(config: Any, options: type) -> list[str]:
-    """Return a message for every value that breaks a rule of its field. It names the flag, the value and the allowed values."""
+    """Return a message for every value that breaks a rule of its field. A message names the flag, the value and the allowed values."""
     values = {one.name: getattr(config, one.name) for one in fields(options) if _RULES in one.metadata}
     return [
         error
@@ -104,7 +104,7 @@ def given(name: str, value: Any) -> str:
 
 
 def check_texts(options, dataclass) -> None:
-    """Refuse empty texts, which would count as missing flags, and texts with a reference ``${...}`` to another option."""
+    """Refuse empty texts and texts with a reference ``${...}`` to another option. An empty text would count as a missing flag."""
     values = vars(read(dataclass, options))
     for one in fields(dataclass):
         value = values.get(one.name)
@@ -119,7 +119,7 @@ def check_texts(options, dataclass) -> None:
 
 
 def check_ranges(options) -> None:
-    """Refuse impossible sizes, shares and depths in fairseq's model flags.
+    """Refuse impossible values of fairseq's model flags, such as a width of 0.
 
     fairseq's BASE layers are refused too, because layer plans do not support them and each rank has different BASE layers.
     """
@@ -152,5 +152,6 @@ def _check_tied_output(flags):
         return
     if tied and isinstance(output, int) and isinstance(table, int) and output != table:
         raise InputError(
-            f"--decoder-output-dim {output}: must equal --decoder-embed-dim ({table}), because the output is tied to the embeddings"
+            f"--decoder-output-dim {output}: must equal --decoder-embed-dim ({table}), because the output projection is tied to the "
+            "embeddings"
         )

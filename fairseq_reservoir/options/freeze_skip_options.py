@@ -1,4 +1,4 @@
-"""The flags that the optimizer ``freeze_skip`` adds to the flags of its inner optimizer, and their parsed form."""
+"""The flags of the optimizer ``freeze_skip`` in addition to those of its inner optimizer, and functions that parse them."""
 
 import functools
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ class FreezeSkipOptions(Flags):
 
     freeze_schedule: Optional[str] = option(
         None,
-        "freeze components from an update on, or train them again (with a minus): UPDATE:COMPONENTS entries with ascending updates, "
-        "separated by semicolons. Frozen parameters have no updates, weight decay, momentum or optimizer memory. Example: "
+        "freeze components from an update on (UPDATE:COMPONENTS), or train them again (UPDATE:-COMPONENTS). Separate entries by "
+        "semicolons, and sort them by update. Frozen parameters have no updates, weight decay, momentum or optimizer memory. Example: "
         '"0:emb;2000:encoder.layers.0-2;8000:-emb"',
         "ENTRIES",
     )
@@ -34,8 +34,8 @@ class FreezeSkipOptions(Flags):
     )
     freeze_update_every: Optional[str] = option(
         None,
-        "update components only in every N-th update: COMPONENT:N items, separated by commas. Their gradients are not computed in the "
-        "other updates, and their momentum is kept. Example: ffn:4,emb:2",
+        "update components only in every N-th update: COMPONENT:N items, separated by commas. In the other updates, the gradients of "
+        "these components are not computed, and their momentum is kept. Example: ffn:4,emb:2",
         "ITEMS",
     )
 
@@ -44,7 +44,7 @@ class FreezeSkipOptions(Flags):
 class Change:
     """A scheduled change: at ``update``, freeze the parameters of ``spec``, or train them again.
 
-    ``names`` lists the parameters if no freeze spec selects exactly these.
+    ``names`` lists the parameters if no freeze spec selects exactly these parameters.
     """
 
     update: int
@@ -106,7 +106,7 @@ def _parse_schedule(text: str | None) -> list[Change]:
             raise InputError(f"--freeze-schedule {text!r}: {entry!r} is not UPDATE:COMPONENTS or UPDATE:-COMPONENTS")
         if changes and update < changes[-1].update:
             raise InputError(
-                f"--freeze-schedule {text!r}: update {update} follows update {changes[-1].update}; sort the entries"
+                f"--freeze-schedule {text!r}: update {update} stands after update {changes[-1].update}; sort the entries by update"
             )
         freeze = not spec.startswith("-")
         freeze_spec.parse(spec.removeprefix("-"), "--freeze-schedule")
@@ -115,7 +115,7 @@ def _parse_schedule(text: str | None) -> list[Change]:
 
 
 def _parse_periods(text: str | None) -> list[tuple[str, int]]:
-    """``"ffn:4,emb:2"`` -> [("ffn", 4), ("emb", 2)]."""
+    """Parse ``--freeze-update-every``: ``"ffn:4,emb:2"`` -> [("ffn", 4), ("emb", 2)]."""
     periods = []
     for item in text.split(",") if text else ():
         spec, _, number = item.rpartition(":")
@@ -128,7 +128,7 @@ def _parse_periods(text: str | None) -> list[tuple[str, int]]:
 
 
 def _pair(text: str, flag: str, form: str, least: tuple[int, int]) -> tuple[int, int]:
-    """``"2:100"`` -> (2, 100)."""
+    """Parse two whole numbers: ``"2:100"`` -> (2, 100)."""
     parts = [whole_number(part) for part in text.split(":")]
     numbers = [part for part in parts if part is not None]
     if len(parts) != 2 or len(numbers) != 2 or any(number < low for number, low in zip(numbers, least)):

@@ -1,4 +1,4 @@
-"""The flags of models with a layer plan: the kinds of layers, and how frozen layers are built and computed."""
+"""The flags of models with a layer plan. They set the kinds of layers, and how frozen layers are built and computed."""
 
 from argparse import Namespace
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class DecoderPlanOptions(Flags):
 
 @dataclass
 class FrozenLayerOptions(ComponentOptions):
-    """The flags of every model with a layer plan, with one stack or two."""
+    """The flags that all models with a layer plan have."""
 
     reservoir_type: str = option(
         "ffn", f"kind of the reservoirs of --reservoir-count: {_TYPES_OF_RESERVOIRS}. Default: ffn", "TYPE"
@@ -72,7 +72,9 @@ class FrozenLayerOptions(ComponentOptions):
     reservoir_train_layernorm: bool = option(
         False, "train the LayerNorms of frozen layers (default: frozen with gain 1 and bias 0)"
     )
-    reservoir_no_dropout: bool = option(False, "no dropout inside frozen layers (default: as in other layers)")
+    reservoir_no_dropout: bool = option(
+        False, "no dropout inside frozen layers (default: the same dropout as in other layers)"
+    )
     reservoir_kernel_sizes: str = option(
         "3,7,15,31",
         f"odd kernel sizes, up to {LONGEST_KERNEL}, of {kinds.listed(kinds.letters_where(kernel_sizes=True))} layers. The n-th size is "
@@ -81,9 +83,9 @@ class FrozenLayerOptions(ComponentOptions):
     )
     frozen_dtype: str = option(
         "fp32",
-        "number type for the matrices of wholly frozen layers, also in their products. bf16 halves the memory of these matrices, and is "
-        "faster if the processor has bf16 instructions. With --bf16 the whole model has this type anyway. bf16 is refused with --fp16. "
-        "Default: fp32",
+        "number type of the matrices of wholly frozen layers, in memory and in matrix products. bf16 halves the memory of these "
+        "matrices, and is faster if the processor has bf16 instructions. With --bf16 the whole model is bf16 anyway. bf16 is refused "
+        "with --fp16. Default: fp32",
         "TYPE",
         choices=FROZEN_DTYPES,
     )
@@ -109,8 +111,8 @@ class FrozenLayerOptions(ComponentOptions):
     )
     backskip_anneal: float = option(
         0.99,
-        "after --backskip-warmup, the probability of a true gradient decreases: P in the first update, P^2 in the second, P^3 in the "
-        "third, and so on. With 1, all gradients are true; with 0, none is. Default: 0.99",
+        "after --backskip-warmup, the probability of a true gradient decreases. With the value P, it is P in the first update, P^2 in "
+        "the second, P^3 in the third, and so on. With 1, all gradients are true; with 0, all are estimated. Default: 0.99",
         "P",
         at_least=0,
         at_most=1,
@@ -124,13 +126,13 @@ class ReservoirOptions(FrozenLayerOptions, DecoderPlanOptions, EncoderPlanOption
 
 
 def own_kinds() -> list[str]:
-    """Return one line for each kind of layer that a ``--user-dir`` has registered, with letters, name and module."""
+    """Return a line with letters, name and module for each kind of layer that a ``--user-dir`` has registered."""
     own = [kind for kind in kinds.all_kinds() if kind.registered_by]
     return [f"{'/'.join(kind.letters)}  {kind.name}, of {kind.registered_by}" for kind in own]
 
 
 def check_layer_options(options: Namespace) -> None:
-    """Check the options of layers that do not depend on the layer plan."""
+    """Check the layer options that can be checked without the layer plan."""
     kernel_sizes(options.reservoir_kernel_sizes)
     check_ranges(options)
     check_components(options)

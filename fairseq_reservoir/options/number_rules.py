@@ -23,11 +23,11 @@ class Rule:
 
     Attributes:
         place: group and field in fairseq's configuration, such as ``optimization.clip_norm``.
-        above, at_least, below, at_most: bounds. A bound is a number, or the place of another flag, which means the value of
-            this flag. In a tuple of bounds, only the largest applies.
-        besides: other values that are allowed, with their meaning, such as ``{-1: "no limit"}``.
-        only_with: choices of the group to which the rule applies, such as ``("inverse_sqrt",)``; empty for all choices.
-        not_with: choices of the group to which the rule does not apply.
+        above, at_least, below, at_most: bounds. A bound is a number, or the place of another flag. Such a place stands for the value of
+            that flag. In a tuple of bounds, only the largest bound applies.
+        besides: allowed values outside the bounds, each with its meaning, such as ``{-1: "no limit"}``.
+        only_with: the rule applies only if one of these names is chosen in the group, such as ``("inverse_sqrt",)``; empty for all names.
+        not_with: the rule does not apply if one of these names is chosen in the group.
         why: reason at the end of the message.
     """
 
@@ -67,7 +67,7 @@ class Options:
         self._groups: dict[str, tuple[Any, dict[str, Any]]] = {}
 
     def group(self, group: str) -> tuple[Any, dict[str, Any]]:
-        """Return the chosen name of a group, such as ``adam`` or None, and the group's values by name."""
+        """Return the name that is chosen in a group, such as ``adam``, or None; and the group's values by name."""
         if group not in self._groups:
             self._groups[group] = self._read(group)
         return self._groups[group]
@@ -106,7 +106,7 @@ def check(config: Any, rules: Iterable[Rule], called: Callable[[str], str] = fla
 
     Args:
         config: see ``Options``.
-        called: returns the name of a field for messages.
+        called: function that returns the name of a field for messages.
 
     Raises:
         InputError: one line with the first three errors, each with flag, value and the allowed range.
@@ -122,7 +122,7 @@ def refuse(found: list[str]) -> None:
 
 
 def errors(config: Any, rules: Iterable[Rule], called: Callable[[str], str] = flag_of) -> list[str]:
-    """Return a message for every value that breaks a rule, with flag and allowed range: at most one message for each flag."""
+    """Return a message for every flag with a value that breaks its rule. A message names the flag, the value and the allowed range."""
     options = config if isinstance(config, Options) else Options(config)
     found: dict[str, str] = {}
     for rule in rules:
@@ -161,9 +161,9 @@ def _has_too_many_digits(number, rule):
 
 
 def _limit(bound: Bound, options: Options) -> tuple[float, str] | None:
-    """Return a bound as (number, name of the flag with this value or ""). Return None if there is no bound.
+    """Return a bound as (number, flag). The flag is "" if the bound does not refer to a flag. Return None if there is no bound.
 
-    If a flag has several numbers, the largest is the bound.
+    If the flag has several numbers, the largest number is the bound.
     """
     if isinstance(bound, tuple):
         return max(filter(None, (_limit(one, options) for one in bound)), key=operator.itemgetter(0), default=None)
@@ -174,7 +174,7 @@ def _limit(bound: Bound, options: Options) -> tuple[float, str] | None:
 
 
 def shown(number: float) -> str:
-    """``1.0`` -> ``1``"""
+    """Format a number for a message: ``1.0`` -> ``1``."""
     return repr(number).removesuffix(".0")
 
 
@@ -190,13 +190,16 @@ def allowed(rule: Rule, chosen: Any, options: Options, number: float, called: Ca
     if _has_too_many_digits(number, rule):
         return f"must have at most {_DIGITS} digits"
     limits = _in_words(*map(text, (rule.above, rule.at_least, rule.below, rule.at_most)))
-    others = "".join(f", or {shown(value)} for {meaning}" for value, meaning in rule.besides.items())
+    meanings: dict[str, list[str]] = {}
+    for value, meaning in rule.besides.items():
+        meanings.setdefault(meaning, []).append(shown(value))
+    others = "".join(f", or {' or '.join(values)} for {meaning}" for meaning, values in meanings.items())
     where = f" with {flag_of(rule.group)} {chosen}" if rule.only_with else ""
     return f"must be {limits}{others}{where}{f': {rule.why}' if rule.why else ''}"
 
 
 def _in_words(above: str | None, at_least: str | None, below: str | None, at_most: str | None) -> str:
-    """``from 0 to below 1``, ``at least 1``, ``greater than 0 and below 1``"""
+    """Describe bounds in words: ``from 0 to below 1``, ``at least 1``, ``greater than 0 and below 1``."""
     if at_least is not None and (below, at_most) != (None, None):
         return f"from {at_least} to {at_most if at_most is not None else f'below {below}'}"
     bounds = (("greater than", above), ("at least", at_least), ("below", below), ("at most", at_most))

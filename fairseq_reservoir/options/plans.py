@@ -2,8 +2,8 @@
 
 On a command line, the architecture function resolves and checks the plans before any data is read. It writes the expanded plans and their
 depths into the options. fairseq then converts the options to text and copies them several times, so they cannot contain a ``Plans``
-object. Instead, ``resolve`` stores the ``Plans`` under the completed options, and the model is built from the stored object. For options
-from hydra, from a checkpoint or from ``--model-overrides``, the plans are resolved when the model is built.
+object. Instead, ``resolve`` caches the ``Plans`` with the completed options as the key, and the model is built from the cached object. For
+options from hydra, from a checkpoint or from ``--model-overrides``, the plans are resolved when the model is built.
 """
 
 from argparse import Namespace
@@ -60,15 +60,15 @@ def plans_of(options: Namespace, depths: dict[str, int]) -> Plans:
 
 
 def resolve(options: Any, depths: dict[str, int]) -> Plans:
-    """Return the plans of a model. Replace counts in its options by the expanded plans and their depths.
+    """Return the plans of a model. In its options, replace numbers of reservoirs by the expanded plans and their depths.
 
     Args:
         options: the given options, before the defaults of the architecture are filled in.
         depths: default depth of each stack, for a stack without a plan and without a given depth.
 
     Raises:
-        InputError: a plan is invalid, contradicts a given depth, or is given together with a count; a depth is below 1; a count
-            does not fit; a type or placement is given without a count; or a layer to keep does not exist.
+        InputError: a plan is invalid, contradicts a given depth, or is given together with a number of reservoirs; a depth is below 1; the
+            reservoirs do not fit into the stack; their type or placement is given without their number; or a layer to keep does not exist.
     """
     flags, stacks = read(PlanFlags, options), tuple(depths)
     if (flags, stacks) in _resolved:
@@ -158,7 +158,7 @@ def check(options: Namespace, plans: Plans) -> None:
 def _check_flags_of_fairseqs_layer(flags, plans):
     """Refuse flags that change only fairseq's own layers if the plan has other trained layers.
 
-    Otherwise the trained layers would differ in two respects: in their kind and in the effect of the flag.
+    Otherwise the trained layers of the plan would differ not only in their kind, but also in the effect of the flag.
     """
     slots = [slot for plan in plans.unpruned.values() for slot in plan]
     letters = sorted({slot.letter for slot in slots if not (slot.kind.fairseqs or slot.frozen)})

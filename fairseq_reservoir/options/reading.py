@@ -1,4 +1,4 @@
-"""Read options from a configuration that may lack some of them, such as a command line of another command or an old checkpoint."""
+"""Read options from a configuration that may lack some options, such as an old checkpoint or the command line of another command."""
 
 from dataclasses import fields
 from typing import Any, TypeVar
@@ -10,8 +10,8 @@ def read(options: type[Options], config: Any) -> Options:
     """Create the dataclass from the values of a configuration. A missing option gets its default.
 
     Args:
-        options: a dataclass with a default for every field. The defaults are stored only there.
-        config: a namespace, a configuration, or None, which has no values.
+        options: a dataclass with a default for every field.
+        config: a namespace or a configuration; None if no option is given.
     """
     names = [(one.name, one.default) for one in fields(options) if not one.name.startswith("_")]  # type: ignore[arg-type]
     return options(**{name: getattr(config, name, default) for name, default in names})

@@ -17,14 +17,15 @@ class FastOptions(Flags):
     fast: bool = option(
         False,
         "train the same model faster. Dropout uses a fast random number generator. On a CPU, the loss skips padding. Attention and Adam "
-        "run in one kernel each. Losses differ by rounding, and with dropout also because other random numbers are drawn. The log and "
-        "fairseq-reservoir plan list the active parts. Checkpoints do not depend on the flag",
+        "run in one kernel each. Losses differ from those without the flag by rounding, and with dropout also by other random numbers. "
+        "The log and fairseq-reservoir plan list the active optimizations. Checkpoints do not depend on the flag",
     )
     cuda_graphs: bool = option(
         False,
-        "train on a GPU with CUDA graphs: batches are padded to a few shapes, and the forward and backward pass of each shape are recorded "
-        "once and then replayed without the host. Several times faster for small models. Works with and without --fast. No effect without "
-        "a GPU. If a training cannot use the flag, the log gives the reason. Checkpoints do not depend on the flag",
+        "train on a GPU with CUDA graphs: batches are padded to a few shapes, and the forward and backward pass of each shape are "
+        "recorded once and then replayed without waiting for Python. Several times faster for small models. Works with and without "
+        "--fast. No effect without a GPU. If a training cannot use the flag, the log gives the reason. Checkpoints do not depend on the "
+        "flag",
     )
     cuda_graph_buckets: int = option(
         40,
@@ -37,11 +38,11 @@ class FastOptions(Flags):
 
 @dataclass
 class FreezeCacheOptions(FastOptions):
-    """The flags for an encoder that is frozen from its input up to some layer."""
+    """The flags for an encoder with frozen embeddings and frozen bottom layers."""
 
     freeze_cache: Optional[str] = option(
         None,
-        "if the first layers of the encoder and its embeddings are frozen and have no dropout, compute their output once for each batch "
+        "if the embeddings and the first layers of the encoder are frozen and have no dropout, compute their output once for each batch "
         "and store it in memory for later epochs. Losses and weights stay the same to the last bit",
         "memory",
     )

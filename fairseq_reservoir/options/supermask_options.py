@@ -19,8 +19,8 @@ WEIGHT_INITS = (*WEIGHT_INITIALISERS, "signed_fairseq", "paper_code")
 MOST_LEVELS = 16
 LEVELS = ("sign", "ternary", *map(str, range(3, MOST_LEVELS + 1)))
 # Why --mask-trained-weights excludes flags of masks and random weights, and why --mask-random excludes flags of scores.
-_NOT_TRAINED = {"mask_trained_weights": "which has neither masks nor random weights; remove one of them"}
-_NOT_RANDOM = {"mask_random": "because random masks are not trained; remove one of them"}
+_NOT_TRAINED = {"mask_trained_weights": "which has neither masks nor random weights; remove one of these flags"}
+_NOT_RANDOM = {"mask_random": "because random masks are not trained; remove one of these flags"}
 
 
 @dataclass
@@ -84,8 +84,8 @@ class MaskOptions(FastOptions):
     )
     mask_keep_schedule: Optional[str] = option(
         None,
-        "decrease the kept share from 1 at update 0, linearly between comma-separated UPDATE:SHARE points. The last share must be "
-        "--mask-keep-ratio. Example: 1000:0.7,4000:0.5",
+        "decrease the kept share during training: from 1 at update 0, linearly from point to point. Points are UPDATE:SHARE, separated "
+        "by commas. The last share must be --mask-keep-ratio. Example: 1000:0.7,4000:0.5",
         "POINTS",
         excludes=_NOT_TRAINED | _NOT_RANDOM,
     )
@@ -97,15 +97,15 @@ class MaskOptions(FastOptions):
     )
     mask_row_gain: bool = option(
         False,
-        "also train one factor for each row of every masked matrix. It is 1 at the start. Results improve. An export is larger by four "
-        "bytes for each row, or by two bytes with export --dtype fp16",
+        "also train one factor for each row of every masked matrix. The factor is 1 at the start. This improves results. An export is "
+        "larger by four bytes for each row, or by two bytes with export --dtype fp16",
         excludes=_NOT_TRAINED,
     )
     mask_random: bool = option(False, "control experiment: random masks that are never trained", excludes=_NOT_TRAINED)
     mask_share: str = option(
         "layer",
-        "layer: all layers of a stack share the random weights of one layer, and each has its own masks; none: each layer has its own "
-        "random weights, as in the paper's comparison. Default: layer",
+        "layer: all layers of a stack share the random weights of one layer, and each layer has its own masks; none: each layer has its "
+        "own random weights, as in the paper's comparison. Default: layer",
         "WHAT",
         choices=("layer", "none"),
     )
@@ -120,14 +120,14 @@ class MaskOptions(FastOptions):
     mask_embeddings: str = option(
         "masked",
         "token embeddings and output projection: masked (random values with masks), frozen (random values without masks), trained, or "
-        "trained and rounded to a value of --mask-trained-weights (sign, ternary, 3 to 16). Together with --mask-trained-weights, masked "
+        "trained and rounded (sign, ternary or 3 to 16, as in --mask-trained-weights). Together with --mask-trained-weights, masked "
         "means rounded like the layers. Default: masked",
         "HOW",
         choices=("masked", "frozen", "trained", *LEVELS),
     )
     embed_min_coverage: float = option(
         0.5,
-        "smallest share of the dictionary's words for which the file of --encoder-embed-path or --decoder-embed-path must have vectors. "
+        "the file of --encoder-embed-path or --decoder-embed-path must have vectors for at least this share of the dictionary's words. "
         "Default: 0.5",
         "SHARE",
         at_least=0,

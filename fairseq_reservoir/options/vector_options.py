@@ -10,7 +10,7 @@ _WORD_VECTORS = "initial word vectors, in word2vec's text format, as written by 
 
 @dataclass
 class WordVectorOptions(Flags):
-    """The flag for word vectors, which our language models have and fairseq's do not."""
+    """The flag for word vectors. Our language models have it, fairseq's language models do not."""
 
     decoder_embed_path: Optional[str] = option(None, _WORD_VECTORS, "FILE")
 
@@ -21,8 +21,8 @@ class RobertaVectorOptions(Flags):
 
     mask_embeddings_from: Optional[str] = option(
         None,
-        "start from the token and position embeddings of this RoBERTa checkpoint, of fairseq or of this package. Width and dictionary must "
-        "be the same. The file is read only when training starts",
+        "start from the token and position embeddings of this RoBERTa checkpoint, of fairseq or of this package. Its width and "
+        "dictionary must be those of the new model. The file is read only when training starts",
         "CHECKPOINT",
     )
     encoder_embed_path: Optional[str] = option(None, _WORD_VECTORS, "FILE")

@@ -8,7 +8,8 @@ Not counted:
 - token mixing, because its cost depends on the sentence length: attention scores and weighted sums, static mixing, convolution
   and Fourier transforms;
 - work per update, such as adding an adapter to its matrix;
-- work per sentence, such as a classification head. A model with such a head does not run its language model head.
+- work per sentence, such as a classification head. In a model with a classification head, the language model head does not run and is not
+  counted.
 
 LayerDrop, --backskip, --freeze-schedule and --checkpoint-activations do not change the counts. RoBERTa's language model head counts
 for every token, although training applies it only to masked tokens. All clusters of an adaptive softmax count. Adaptive inputs do
@@ -101,9 +102,9 @@ def _count_group(
     counted: dict[str, tuple[int, int]],
     source_and_target: bool,
 ) -> None:
-    """Add the FLOPs of tensors that the same step of the forward pass uses to ``counted``.
+    """Count the FLOPs of one step of the forward pass. Add the FLOPs of its tensors, ``group``, to ``counted``.
 
-    ``trained`` records for each stack whether any tensor up to this step is trained. It is updated in place.
+    ``trained`` records for each stack whether any tensor up to this step is trained. This function updates it in place.
     """
     below = trained[stack]
     for tensor in group:
@@ -124,7 +125,7 @@ def _count_group(
 
 
 def _reads(attention: str, name: str) -> bool:
-    """Whether the tensor is a key or value projection of this attention of a decoder: ``self_attn`` or ``encoder_attn``."""
+    """Whether the tensor is a key or value projection of a decoder's ``attention``, which is ``self_attn`` or ``encoder_attn``."""
     return name.startswith("decoder.") and re.search(rf"\.{attention}\.[kv]_proj\.", name) is not None
 
 
@@ -195,7 +196,7 @@ _IN_LAYER = tuple(
 
 
 def _step_outside(name: str, after_layers: bool) -> int:
-    """Index of the step that uses a tensor outside the layers. An unknown tensor gets the last index before or after the layers."""
+    """Index of the step that uses a tensor outside the layers. Unknown tensors come last before the layers, or last after the layers."""
     rest = name.partition(".")[2]
     before, after = (
         next((i for i, pattern in enumerate(patterns) if re.match(pattern, rest)), len(patterns))

@@ -82,13 +82,13 @@ _PLACE = re.compile(r"(?P<stack>encoder|decoder)(\.layers\.(?P<layer>\d+))?(\.|$
 
 
 def plain(name: str) -> str:
-    """Remove RoBERTa's additional level ``sentence_encoder`` from a name. Specs, slot tables and random tensors use this name."""
+    """Remove RoBERTa's additional level ``sentence_encoder`` from a name. Specs, slot tables and random tensors use the shorter name."""
     nested = "encoder.sentence_encoder."
     return f"encoder.{name.removeprefix(nested)}" if name.startswith(nested) else name
 
 
 def layer_of(name: str) -> tuple[str, int] | None:
-    """Return (stack, depth) of a parameter's layer. Outside the layers, return None."""
+    """Return (stack, depth) of a parameter's layer. Return None for a parameter outside the layers."""
     found = _PLACE.match(plain(name))
     return (found["stack"], int(found["layer"])) if found and found["layer"] else None
 
@@ -110,7 +110,7 @@ def is_below_layers(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Item:
-    """One item of a spec. ``None`` means no restriction."""
+    """One item of a spec. A field that is ``None`` does not restrict the selection."""
 
     text: str
     stack: str | None
@@ -156,7 +156,7 @@ def _parse_item(text: str, spec: str, flag: str) -> Item:
         )
     layers = None
     if item["first"] and (first is None or last is None):
-        raise InputError(f"{flag} {spec!r}: {text!r}: layers.<i> or layers.<i>-<j> needs layer numbers")
+        raise InputError(f"{flag} {spec!r}: {text!r}: give the layer numbers as layers.<i> or layers.<i>-<j>")
     if first is not None and last is not None:
         if first > last:
             raise InputError(f"{flag} {spec!r}: the range {first}-{last} is descending; write {last}-{first}")

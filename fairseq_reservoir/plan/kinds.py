@@ -1,4 +1,4 @@
-"""Registry of layer kinds: one ``Kind`` with all facts about each kind.
+"""Registry of layer kinds. A ``Kind`` contains all facts about one kind.
 
 To add a kind to the package, add a ``Kind`` here and a file in ``layers/`` (docs/adding-a-kind.md). Users register kinds in their
 own code (docs/your-own-kind.md).
@@ -24,9 +24,9 @@ class Kind:
         trained_letter: letter of the trained form; None if there is no such form.
         name: name in the slot table and in error messages.
         about: description for the table in the documentation, Markdown.
-        freezes: the tensors that ``frozen_letter`` freezes: ``WHOLE``, a tuple of atoms of ``freeze_spec`` such as
-            ("self_att.mix",), or ``NOTHING`` if there is no frozen letter. ``WHOLE`` means the whole layer except its sublayer
-            ``cross``, the attention to the source in a decoder. T freezes this attention too.
+        freezes: the tensors that ``frozen_letter`` freezes. The value is ``WHOLE``, a tuple of atoms of ``freeze_spec`` such as
+            ("self_att.mix",), or ``NOTHING`` if there is no frozen letter. ``WHOLE`` means the whole layer except its sublayer ``cross``,
+            the attention to the source in a decoder. T freezes this attention too.
         sees_source: whether the layer attends to the source in a decoder.
         own_norm: whether ``--reservoir-norm`` sets the position of the layer's LayerNorm. Otherwise the position is that of the
             model's Transformer layers.
@@ -64,16 +64,14 @@ class Kind:
             if letter is not None and not (len(letter) == 1 and letter.isascii() and letter.isalpha()):
                 raise InputError(f"{letter!r}: the letter of a kind must be one of A to Z or a to z")
         if not self.letters or len(set(self.letters)) != len(self.letters):
-            raise InputError(
-                f"{self.name}: a kind needs a letter for its frozen form, a letter for its trained form, or two different letters"
-            )
+            raise InputError(f"{self.name}: a kind needs frozen_letter, trained_letter, or different letters for both")
         if self.freezes != WHOLE and (isinstance(self.freezes, str) or not set(self.freezes) <= set(ATOMS)):
             raise InputError(
                 f"{self.name}: freezes is {self.freezes!r}; it must be {WHOLE!r} or a tuple of {' '.join(ATOMS)}"
             )
         if (self.frozen_letter is None) != (self.freezes == NOTHING):
             raise InputError(
-                f"{self.name}: freezes is {self.freezes!r} and frozen_letter is {self.frozen_letter}; set both or neither"
+                f"{self.name}: freezes is {self.freezes!r} and frozen_letter is {self.frozen_letter}; set both of them or neither"
             )
         if not set(self.refused) < set(STACKS):
             raise InputError(
@@ -99,7 +97,7 @@ class Kind:
 
     @property
     def letter(self) -> str:
-        """The letter under which the layer's class is registered."""
+        """The letter under which the builder of the layer is registered."""
         return self.letters[0]
 
 
@@ -113,7 +111,7 @@ def register(kind: Kind) -> Kind:
     """Add a kind and return it. Registering an equal kind again changes nothing.
 
     Raises:
-        InputError: another kind has one of its letters, its name or its reservoir type, or one of its letters is R.
+        InputError: a registered kind has a letter, the name or the reservoir type of this kind, or this kind has the letter R.
     """
     if kind in all_kinds():
         return kind
@@ -140,7 +138,7 @@ def all_kinds() -> tuple[Kind, ...]:
 
 
 def kind_of(letter: str) -> Kind:
-    """Return the kind of ``letter``, raising ``KeyError`` if there is none."""
+    """Return the kind with this letter. An unknown letter raises a ``KeyError``."""
     return _BY_LETTER[letter]
 
 
@@ -149,7 +147,7 @@ def letters_where(stack: str | None = None, **attributes: object) -> tuple[str, 
 
     Args:
         stack: stack in which the kind must be allowed; None for any.
-        attributes: attributes that the kind must have, as in ``letters_where(sees_source=True)``.
+        attributes: names and required values of attributes of ``Kind``, as in ``letters_where(sees_source=True)``.
     """
     return tuple(
         letter
@@ -160,7 +158,7 @@ def letters_where(stack: str | None = None, **attributes: object) -> tuple[str, 
 
 
 def frozen_letters(stack: str | None = None, **attributes: object) -> tuple[str, ...]:
-    """Return the letters from ``letters_where`` that freeze their layer or a part of it, such as T but not L."""
+    """Return the letters from ``letters_where`` that freeze at least one tensor. T freezes its layer, L does not."""
     return tuple(letter for letter in letters_where(stack, **attributes) if letter == kind_of(letter).frozen_letter)
 
 
@@ -178,7 +176,7 @@ def listed(letters: Iterable[str], word: str = "and") -> str:
 
 
 def describe_letters(stack: str) -> str:
-    """Describe the letters that are allowed in a stack, for the help of the plan's flag."""
+    """Describe the letters that are allowed in a stack, for the help text of the plan's flag."""
     return "; ".join(_describe(kind) for kind in all_kinds() if stack not in kind.refused)
 
 

@@ -1,6 +1,7 @@
 """Layer plans: one letter per layer slot of a stack, as in ``LLFLFLL`` or ``2LF2LF``.
 
-A slot is a place for one layer. Most capital letters are frozen random layers, and the small letter is the same layer trained.
+A slot is a place for one layer. Most capital letters stand for a frozen random layer, and the small letter for the same layer with
+training.
 Exceptions: ``L`` is fairseq's trained Transformer layer, ``T`` is the same layer frozen, and ``M`` has no parameters to freeze.
 ``kinds`` defines all letters.
 """
@@ -23,7 +24,7 @@ MOST_LAYERS = 1000
 class Slot:
     """One layer of a stack.
 
-    ``origin`` is the layer's number in the unpruned plan, counted from 0, and part of the names of frozen tensors. It differs from
+    ``origin`` is the layer's number in the unpruned plan, counted from 0. The names of frozen tensors contain this number. It differs from
     the layer's position only if ``--encoder-layers-to-keep`` or ``--decoder-layers-to-keep`` removes layers.
     """
 
@@ -56,7 +57,7 @@ class Plans:
 
     Attributes:
         built: the slots of the built model.
-        unpruned: the same, and the slots that ``--encoder-layers-to-keep`` or ``--decoder-layers-to-keep`` removes.
+        unpruned: all slots, including those that ``--encoder-layers-to-keep`` or ``--decoder-layers-to-keep`` removes.
     """
 
     built: dict[str, tuple[Slot, ...]]
@@ -72,8 +73,8 @@ def expand(plan: str, flag: str, stack: str = "encoder") -> str:
         stack: ``encoder`` or ``decoder``. A decoder allows fewer letters.
 
     Raises:
-        InputError: the plan is empty, contains a letter that is unknown or not allowed in this stack, contains a count that is 0
-            or has no letter, or has more than ``MOST_LAYERS`` layers.
+        InputError: the plan is empty or has more than ``MOST_LAYERS`` layers; a letter is unknown or not allowed in this stack; or a count
+            is 0 or has no letter behind it.
     """
 
     def refuse(reason: str) -> NoReturn:
@@ -89,7 +90,9 @@ def expand(plan: str, flag: str, stack: str = "encoder") -> str:
                 refuse(f"no letter follows the count {count}")
             continue
         if letter == "R":
-            refuse(f"R is not one kind of layer: use {kinds.listed(kinds.reservoir_types().values(), 'or')}")
+            refuse(
+                f"R does not stand for one kind of layer; use {kinds.listed(kinds.reservoir_types().values(), 'or')}"
+            )
         if letter not in kinds.letters_where():
             refuse(f"unknown letter {letter!r}")
         number = whole_number(count) if count else 1
@@ -133,7 +136,7 @@ def plan_by_count(layers: int, count: int, reservoir_type: str, placement: str, 
     most = (layers + 1) // 2 if placement == "alternate" else layers
     if not 0 <= count <= most:
         raise InputError(
-            f"{flag} {count}: {layers} layers with --reservoir-placement {placement} have room for 0 to {most}"
+            f"{flag} {count}: {layers} layers with --reservoir-placement {placement} have room for 0 to {most} reservoirs"
         )
     start, step = {
         "alternate": ((layers - (2 * count - 1)) // 2, 2),

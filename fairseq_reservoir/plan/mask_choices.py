@@ -21,7 +21,7 @@ class MaskChoices:
             nested and summed: an entry of the sum is the number of coats that keep the weight (multicoated masks, Okoshi et al.,
             2022).
         scope: the unit to which the ratio applies: each ``tensor``, each ``row``, or all tensors of a mask cache together
-            (``global``). With ``global``, each tensor keeps at least a tenth of its share, rounded down. A tensor without kept
+            (``global``). With ``global``, each tensor keeps at least a tenth of its share, rounded down, because a tensor without kept
             weights would pass no gradient to the tensors below.
         ranking: rank scores by ``magnitude`` or by ``value``.
         kind: ``binary`` or ``signed``. In a signed mask, a kept weight is multiplied by the sign of its score (Koster et al., 2022).
@@ -126,8 +126,7 @@ def _check_ratios(*ratios: Ratio) -> None:
         keep_count(ratio, 1)
     if any(_exact(a) <= _exact(b) for a, b in zip(ratios, ratios[1:])):
         raise ValueError(
-            f"keep ratios {list(ratios)}: each ratio must be smaller than the one before it, and the first coat's smaller than the keep "
-            f"ratio"
+            f"keep ratios {list(ratios)}: each ratio must be smaller than the ratio before it, and the first smaller than the keep ratio"
         )
 
 

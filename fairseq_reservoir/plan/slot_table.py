@@ -83,7 +83,7 @@ class Row:
 
     @property
     def shown_state(self) -> str:
-        """State for the printed table. For a partly frozen row it lists the frozen components."""
+        """State of the row in the printed table. For a partly frozen row, the state lists the frozen components."""
         if self.state != "partly frozen":
             return self.state
         names = [e.name for e in self.entries if e.atom != ADAPTER]
@@ -145,7 +145,7 @@ class SlotTable:
         return shown_table.as_text(self)
 
     def short_text(self) -> str:
-        """The printed table with one row for equal neighbouring layers, such as ``decoder.layers.0-5``, with their sums."""
+        """Format the table. Equal neighbouring layers have one row, such as ``decoder.layers.0-5``, with the sums of their numbers."""
         return shown_table.as_text(self, merged=True)
 
     def __repr__(self) -> str:
@@ -167,8 +167,8 @@ def compile_table(
     """Decide which parameters of a model are trained, and count its FLOPs.
 
     A tensor is frozen if the letter of its slot or a freeze spec freezes it. ``freeze`` freezes the tensors that it names, and
-    ``freeze_except`` all tensors that it does not name. Given both, a tensor is frozen if ``freeze`` names it and
-    ``freeze_except`` does not. No freeze spec unfreezes a tensor that a letter freezes. Adapters are always trained.
+    ``freeze_except`` all tensors that it does not name. If both are given, a tensor is frozen if ``freeze`` names it and ``freeze_except``
+    does not. No freeze spec unfreezes a tensor that a letter freezes. Adapters are always trained.
 
     Args:
         parameters: pairs (name, shape), each parameter once, in the model's order.
@@ -252,7 +252,7 @@ def _shared_rows(shared: Iterable[tuple[str, Sequence[int], int]]) -> Iterator[R
 def refuse_all_frozen(freeze: str | None, freeze_except: str | None, plan: str = "") -> NoReturn:
     """Raise an ``InputError`` for a model without trained parameters."""
     given = given_specs(freeze, freeze_except) or "the plan"
-    raise InputError(f"{given} freezes every parameter{plan}: leave something to train")
+    raise InputError(f"{given} freezes every parameter{plan}; leave at least one parameter to train")
 
 
 def _tensors(entries: list[Entry], aliases: Aliases, flow: Flow) -> list[Tensor]:
@@ -294,7 +294,7 @@ def _row(place: str, kind: str, entries: Sequence[Entry], counted: Counted, *ali
 
 
 def _add_flops_without_parameters(table: list[Row], counted: Counted) -> None:
-    """Add the FLOPs that remain in ``counted`` to the rows of their places. They are of random matrices, which are not parameters."""
+    """Add the FLOPs of random matrices, which are not parameters, to the rows of their layers. ``counted`` has only these FLOPs left."""
     places = [row.place for row in table]
     for name, (forward, backward) in counted.items():
         place = _place(name, {})[0]
@@ -340,7 +340,7 @@ def _frozen_by_letter(slot: Slot, place: str, name: str, atom: str, train_layern
 
 
 def _can_be_drawn(name: str, shape: tuple[int, ...], atom: str) -> bool:
-    """Whether ``--frozen-init`` can draw the tensor. It has no values for vectors other than biases and LayerNorms."""
+    """Whether ``--frozen-init`` can draw the tensor. The flag supports no vectors except biases and LayerNorms."""
     return len(shape) > 1 or atom == "ln" or freeze_spec.is_bias(name)
 
 
@@ -356,8 +356,8 @@ def _check_drawn(entry: Entry) -> None:
     distinct = {"diagonal": entry.shape[1], "zero": 0}.get(entry.frozen_init or "", entry.shape[0])
     if distinct < entry.shape[0]:
         raise InputError(
-            f"--frozen-init {entry.frozen_init}: would set all but {distinct} of the {entry.shape[0]} rows of {entry.name} to 0, "
-            f"so that their tokens are indistinguishable; do not freeze {entry.atom}, or choose another initialiser"
+            f"--frozen-init {entry.frozen_init}: would set all but {distinct} of the {entry.shape[0]} rows of {entry.name} to 0, so that "
+            f"the tokens of these rows are indistinguishable; do not freeze {entry.atom}, or choose another initialiser"
         )
 
 

@@ -28,12 +28,12 @@ class ModelFacts:
     """Facts about a built model that do not follow from the names and shapes of its parameters.
 
     Attributes:
-        untrained: names of parameters that the model itself does not train.
-        aliases: further names of tied parameters: name -> (name in the list of parameters, shape). An alias adds FLOPs to the
-            table, but no parameters.
+        untrained: names of the parameters that are frozen before this package freezes any.
+        aliases: further name of a tied parameter -> (its name in the list of parameters, shape). An alias adds FLOPs to the table, but no
+            parameters.
         shared: triples (name, shape, number of users) of shared random tensors. The users are layers with masks on the tensor,
             or adapters. The tensors are frozen.
-        more_follows: whether adapters or classification heads may be added later. Then all parameters may be frozen now.
+        more_follows: whether adapters or classification heads may be added later. If so, a model without trained parameters is not refused.
         kept: pruned stack -> numbers of its kept layers, such as "0,2". Freeze specs use the layer numbers of the unpruned model,
             and may name removed layers.
         flow: facts about the forward pass.

@@ -9,8 +9,8 @@ from .slot_table import Entry, Row, SlotTable
 def as_json(table: SlotTable) -> dict[str, Any]:
     """Convert a table to JSON. A row becomes a dictionary, and an entry a list ``[name, shape, atom, state, further fields]``.
 
-    Fields with default values are omitted. If an entry's name starts with the place of its row, this prefix is omitted. The state
-    is "trained", "random" for a frozen tensor that is drawn from its own name, or "frozen" for any other frozen tensor.
+    Fields with default values are omitted. If an entry's name starts with the place of its row, this prefix is omitted. The state is
+    "trained", "random" or "frozen". "random" means that a frozen tensor is drawn from the seed and its own name.
     """
     rows = []
     for row in table.rows:
@@ -46,7 +46,7 @@ def _read_entry(
 
 
 def _further(instance: Entry | Row, *written: str) -> dict[str, Any]:
-    """Return the fields without default values, except the fields named in ``written``."""
+    """Return the fields that differ from their defaults, except the fields named in ``written``."""
     return {
         field.name: value
         for field in fields(instance)

@@ -128,7 +128,7 @@ def test_plain_architectures(capsys, arch, row):
                 "--reservoir-encoder=T",
                 "--freeze-except=layers.0.ffn",
             ],
-            "--freeze-except layers.0.ffn freezes every parameter (encoder T, decoder TT): leave something to train",
+            "--freeze-except layers.0.ffn freezes every parameter (encoder T, decoder TT); leave at least one parameter to train",
         ),
         (["--arch=wav2vec2"], "--arch wav2vec2: only translation models, language models and encoders of text"),
         (

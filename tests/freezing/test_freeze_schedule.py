@@ -141,7 +141,10 @@ def test_against_a_replay(steps, data):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ({"schedule": "5:emb;3:ffn"}, "--freeze-schedule '5:emb;3:ffn': update 3 follows update 5; sort the entries"),
+        (
+            {"schedule": "5:emb;3:ffn"},
+            "--freeze-schedule '5:emb;3:ffn': update 3 stands after update 5; sort the entries by update",
+        ),
         ({"schedule": "emb"}, "'emb' is not UPDATE:COMPONENTS"),
         ({"schedule": "3:"}, "'3:' is not UPDATE:COMPONENTS"),
         ({"schedule": "-3:emb"}, "'-3:emb' is not UPDATE:COMPONENTS"),

@@ -17,7 +17,7 @@ MISTAKES = {
     "wrong length": ("--reservoir-encoder LLFLL --encoder-layers 3", "--encoder-layers 3: --reservoir-encoder LLFLL has 5 layers"),
     "empty plan": ("--reservoir-encoder ''", "--reservoir-encoder '': the plan is empty; a plan has the letters L T F"),
     "unknown letter": ("--reservoir-encoder LXL", "--reservoir-encoder 'LXL': unknown letter 'X'; a plan has the letters L T F"),
-    "R": ("--reservoir-encoder LRL", "--reservoir-encoder 'LRL': R is not one kind of layer: use T, F, G or C"),
+    "R": ("--reservoir-encoder LRL", "--reservoir-encoder 'LRL': R does not stand for one kind of layer; use T, F, G or C"),
     "4": ("--reservoir-encoder 4", "--reservoir-encoder '4': no letter follows the count 4"),
     "0L": ("--reservoir-encoder 0L", "--reservoir-encoder '0L': a count of 0 before L"),
     "plan and count": (
@@ -26,11 +26,11 @@ MISTAKES = {
     ),
     "more reservoirs than fit": (
         "--encoder-layers 5 --reservoir-count 4",
-        "--reservoir-count 4: 5 layers with --reservoir-placement alternate have room for 0 to 3",
+        "--reservoir-count 4: 5 layers with --reservoir-placement alternate have room for 0 to 3 reservoirs",
     ),
     "more than layers": (
         "--decoder-layers 2 --reservoir-decoder-count 3 --reservoir-placement top",
-        "--reservoir-decoder-count 3: 2 layers with --reservoir-placement top have room for 0 to 2",
+        "--reservoir-decoder-count 3: 2 layers with --reservoir-placement top have room for 0 to 2 reservoirs",
     ),
     "no layer that sees the source": (
         "--reservoir-decoder F",
@@ -56,7 +56,7 @@ MISTAKES = {
     "more than all kept": (f"{SUPERMASK} --mask-keep-ratio 1.5", "--mask-keep-ratio 1.5: must be greater than 0 and at most 1"),
     "coats above the keep ratio": (
         f"{SUPERMASK} --mask-coats 0.6,0.3",
-        "--mask-coats '0.6,0.3': each ratio must be smaller than the one before it, and the first coat's smaller than the keep ratio",
+        "--mask-coats '0.6,0.3': each ratio must be smaller than the ratio before it, and the first smaller than the keep ratio",
     ),
     "unsorted schedule": (
         f"{SUPERMASK} --mask-keep-schedule 500:0.5,100:0.7",
@@ -119,7 +119,7 @@ ODD_VALUES = [
     ("--reservoir-seed", LONG, "must be a whole number"),
     ("--freeze", "", "is empty; give it a value or remove the flag"),
     ("--freeze", "em\nb", "--freeze 'em\\nb': unknown component 'em\\nb'"),
-    ("--freeze", f"layers.{LONG}", "needs layer numbers"),
+    ("--freeze", f"layers.{LONG}", "give the layer numbers as layers.<i> or layers.<i>-<j>"),
     ("--freeze", "--", "is not a valid value"),
     ("--freeze-except", "", "is empty"),
     ("--encoder-embed-dim", "0", "must be from 1 to 1000000"),
@@ -302,7 +302,8 @@ def test_output_of_a_command(toy_data, tmp_path):
     save_dir = tmp_path / "checkpoints"
     ended = start_training(toy_data, "--reservoir-encoder", "LRL", "--save-dir", save_dir, fresh=True)
     assert_refused(
-        (ended.stderr, ended.returncode), "--reservoir-encoder 'LRL': R is not one kind of layer: use T, F, G or C"
+        (ended.stderr, ended.returncode),
+        "--reservoir-encoder 'LRL': R does not stand for one kind of layer; use T, F, G or C",
     )
     assert not save_dir.exists()
 

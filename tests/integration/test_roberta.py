@@ -123,7 +123,8 @@ def test_a_classification_head_alone_is_trained(model, toy_data, moods, tmp_path
     line, status = error_of(toy_data, *MASKED_LM, *flags, begin=BEGIN)
     assert (
         status != 0
-        and line == "fairseq-train: error: --freeze encoder freezes every parameter: leave something to train\n"
+        and line
+        == "fairseq-train: error: --freeze encoder freezes every parameter; leave at least one parameter to train\n"
     )
 
 

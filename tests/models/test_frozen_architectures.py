@@ -165,7 +165,11 @@ def test_recomputed_layers_above_frozen_embeddings_learn():
             "--freeze 'layers.7.ffn': 'layers.7.ffn' matches nothing in this model",
         ),
         ("transformer_lm", "--freeze cross_att", "--freeze 'cross_att': 'cross_att' matches nothing"),
-        ("transformer_lm", "--freeze decoder", "--freeze decoder freezes every parameter: leave something to train"),
+        (
+            "transformer_lm",
+            "--freeze decoder",
+            "--freeze decoder freezes every parameter; leave at least one parameter to train",
+        ),
         ("roberta", "--frozen-init zero", "--frozen-init zero: has no effect without --freeze or --freeze-except"),
         (
             "roberta",

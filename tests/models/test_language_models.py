@@ -234,14 +234,14 @@ ADAPTIVE = {"adaptive_input": True, "adaptive_input_cutoff": "9"}
         (
             "reservoir_transformer_lm",
             {**ADAPTIVE, "share_decoder_input_output_embed": True},
-            "--adaptive-input: has several tables, but the output",
+            "--adaptive-input: makes several embedding tables, but the output",
         ),
         ("reservoir_transformer_lm", {**ADAPTIVE, "adaptive_input_cutoff": "9,5"}, "--adaptive-input-cutoff 9,5: must be ascending whole"),
-        ("reservoir_transformer_lm", {**ADAPTIVE, "decoder_embed_path": "v.txt"}, "--decoder-embed-path: word vectors of one width"),
+        ("reservoir_transformer_lm", {**ADAPTIVE, "decoder_embed_path": "v.txt"}, "--decoder-embed-path: the file has one table"),
         (
             "reservoir_transformer_lm",
             {"decoder_input_dim": 4, "share_decoder_input_output_embed": True},
-            "--share-decoder-input-output-embed: needs the same --decoder-input-dim (4)",
+            "--share-decoder-input-output-embed: needs equal values of --decoder-input-dim (4)",
         ),
         (
             SUPERMASK,

@@ -81,7 +81,7 @@ def test_plans_of_options():
         ({"adaptive_softmax_factor": 0}, "--adaptive-softmax-factor 0: must be at least 1"),
         (
             {"share_decoder_input_output_embed": True, "decoder_embed_dim": 8, "decoder_output_dim": 4},
-            "--decoder-output-dim 4: must equal --decoder-embed-dim (8), because the output is tied to the embeddings",
+            "--decoder-output-dim 4: must equal --decoder-embed-dim (8), because the output projection is tied to the embeddings",
         ),
         ({"freeze": "attention"}, "--freeze 'attention': unknown component"),
     ],

@@ -15,11 +15,11 @@ from fairseq_reservoir.plan.mask_choices import MaskChoices
         ({"keep_ratio": 1.5}, "keep ratio 1.5: must be a number greater than 0 and at most 1"),
         (
             {"coats": (0.5,)},
-            r"keep ratios \[0.5, 0.5\]: each ratio must be smaller than the one before it, and .* smaller than the keep ratio",
+            r"keep ratios \[0.5, 0.5\]: each ratio must be smaller than the ratio before it, and .* smaller than the keep ratio",
         ),
         (
             {"coats": (0.1, 0.2)},
-            r"keep ratios \[0.5, 0.1, 0.2\]: each ratio must be smaller than the one before it, and .* smaller than the keep ratio",
+            r"keep ratios \[0.5, 0.1, 0.2\]: each ratio must be smaller than the ratio before it, and .* smaller than the keep ratio",
         ),
         ({"scope": "layer"}, "scope layer: must be one of tensor, row, global"),
         ({"ranking": "sign"}, "ranking sign: must be one of magnitude, value"),

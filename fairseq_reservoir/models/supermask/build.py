@@ -119,7 +119,7 @@ def compile_mask_table(model, plans, options) -> SlotTable:
             raise
         # Without --freeze, only these flags can be the reason.
         given = f"--mask-random --mask-layernorm plain --mask-embeddings {options.mask_embeddings}"
-        raise InputError(f"{given} freezes every parameter: leave something to train") from error
+        raise InputError(f"{given} freezes every parameter; leave at least one parameter to train") from error
     parameters = dict(model.named_parameters())
     for entry in table.entries:
         if entry.name in parameters:

@@ -1,1 +1,1 @@
-"""The options in the form that fairseq registers: its dataclasses with our flags, and architecture functions. Needs fairseq."""
+"""The options in the form that fairseq registers: fairseq's dataclasses with our flags, and architecture functions. Imports fairseq."""

@@ -1,4 +1,4 @@
-"""Parse and check flags that take a dictionary in JSON or Python syntax, before any work starts."""
+"""Parse and check flags with a dictionary as their value, in JSON or Python syntax, before any work starts."""
 
 import ast
 import dataclasses
@@ -22,7 +22,7 @@ _TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def check_task(task: Any) -> None:
-    """Refuse a dictionary in a task's options if fairseq cannot use it, or would ignore a part of it."""
+    """Refuse a dictionary in a task's options if fairseq cannot use it, or would ignore one of its keys."""
     flags = read(TaskFlags, task)
     for name in _OF_GENERATION:
         if isinstance(text := vars(flags)[name], str):

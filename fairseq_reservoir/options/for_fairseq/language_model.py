@@ -52,7 +52,7 @@ class LanguageModelConfig(TransformerLanguageModelConfig, WordVectorOptions, Fai
         "${model.decoder_embed_dim}", "width before the output projection. Default: --decoder-embed-dim", "N"
     )
     decoder_normalize_before: bool = option(
-        True, "LayerNorm before each decoder block; always true on the command line"
+        True, "LayerNorm before each decoder block. The command line always sets this flag"
     )
 
 
@@ -84,14 +84,14 @@ def check_language_model(options: Namespace) -> None:
     widths = options.decoder_input_dim, options.decoder_output_dim
     if options.share_decoder_input_output_embed and widths[0] != widths[1]:
         raise InputError(
-            f"--share-decoder-input-output-embed: needs the same --decoder-input-dim ({widths[0]}) and --decoder-output-dim "
+            f"--share-decoder-input-output-embed: needs equal values of --decoder-input-dim ({widths[0]}) and --decoder-output-dim "
             f"({widths[1]})"
         )
     if options.adaptive_input and not options.adaptive_input_cutoff:
         raise InputError("--adaptive-input: needs --adaptive-input-cutoff, such as 20000,60000")
     if options.adaptive_input and options.decoder_embed_path:
         raise InputError(
-            "--decoder-embed-path: word vectors of one width do not fit --adaptive-input; remove one of the flags"
+            "--decoder-embed-path: the file has one table, but --adaptive-input makes several; remove one of these flags"
         )
     for name, at_input, at_output in (
         ("cutoff", options.adaptive_input_cutoff, options.adaptive_softmax_cutoff),
@@ -108,14 +108,14 @@ def as_decoder_config(options: Namespace) -> TransformerConfig:
     """Return fairseq's nested configuration of a language model's decoder, with our flags as further attributes.
 
     Raises:
-        InputError: see ``check_language_model``; or an ordinary output is tied to an adaptive input.
+        InputError: see ``check_language_model``; or an ordinary output projection is tied to an adaptive input.
     """
     check_language_model(options)
     tied = options.share_decoder_input_output_embed and not options.adaptive_softmax_cutoff
     if options.adaptive_input and tied:
         raise InputError(
-            "--adaptive-input: has several tables, but the output has one table and is tied to the input (as in the presets study and "
-            "base); also give --adaptive-softmax-cutoff"
+            "--adaptive-input: makes several embedding tables, but the output projection has one table and is tied to the input (as in "
+            "the presets study and base); also give --adaptive-softmax-cutoff"
         )
     config = as_transformer_config(options)
     flags = read(PositionFlags, options)

@@ -1,4 +1,4 @@
-"""Complete the options of a model from a command line, hydra, a checkpoint or a dataclass."""
+"""Complete a model's options, which come from a command line, hydra, a checkpoint or a dataclass."""
 
 from argparse import Namespace
 from dataclasses import fields
@@ -24,14 +24,14 @@ _MOST = 2**63 - 1
 
 
 def fill_defaults(args, dataclass) -> None:
-    """Set missing options to the dataclass's defaults, except defaults that refer to another option."""
+    """Set missing options to the dataclass's defaults. Skip options with a default that refers to another option."""
     for option in fields(dataclass):
         if not hasattr(args, option.name) and not _is_reference(option.default):
             setattr(args, option.name, option.default)
 
 
 def follow_seed(args, name: str) -> None:
-    """Set a missing seed to ``--seed``, because a namespace cannot resolve the dataclass's ``${common.seed}``."""
+    """Set the seed option ``name`` to ``--seed`` if it is missing, because a namespace cannot resolve ``${common.seed}``."""
     if not hasattr(args, name):
         setattr(args, name, getattr(args, "seed", _OF_OTHER_GROUPS["seed"]))
 

@@ -1,4 +1,4 @@
-"""Architecture functions of our models. They set the sizes of our preset, then those of fairseq's preset, and check the options."""
+"""Architecture functions of our models. They set the options of our preset and then of fairseq's preset, and check all options."""
 
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, register_model_architecture
 
@@ -13,9 +13,9 @@ def reservoir_preset(dataclass, depths: dict[str, int], fairseq_preset, **sizes)
 
     Args:
         dataclass: the model's options.
-        depths: number of layers of each stack, used if neither the user nor ``sizes`` sets it.
+        depths: default number of layers of each stack, if neither the user nor ``sizes`` sets this number.
         fairseq_preset: the architecture function of fairseq that sets the remaining options.
-        sizes: options of the preset.
+        sizes: the options that the preset sets.
     """
     stacks = {stack: sizes.get(f"{stack}_layers", depth) for stack, depth in depths.items()}
 
@@ -50,7 +50,7 @@ def _complete(args, dataclass, fairseq_preset, sizes, seed):
 
 
 def register(model: str, presets: dict, default) -> None:
-    """Register an architecture ``model`` + "_" + name for each preset, and ``default`` under the name of the model."""
+    """Register an architecture ``<model>_<name>`` for each preset, and ``default`` as the architecture ``<model>``."""
     for name, preset in presets.items():
         register_model_architecture(model, f"{model}_{name}")(preset)
     if model not in ARCH_MODEL_REGISTRY:

@@ -41,7 +41,7 @@ def add_flags(parser, options) -> None:
 
 
 def complete_options(args, task) -> Namespace:
-    """Copy the options of a RoBERTa. A missing number of positions becomes the length of the task's longest sample."""
+    """Copy and complete the options of a RoBERTa. A missing number of positions becomes the length of the task's longest sample."""
     options = as_namespace(args)
     flags = read(PositionFlags, options)
     if flags.max_positions is None:

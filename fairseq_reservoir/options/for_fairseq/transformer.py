@@ -1,7 +1,7 @@
 """fairseq's options of a Transformer as one flat dataclass, and the options of our models.
 
 fairseq's ``TransformerConfig`` is nested, and fairseq's command line cannot register nested options. The command line, hydra and
-checkpoints use the flat dataclass. ``as_transformer_config`` converts it to the nested one.
+checkpoints use the flat dataclass. ``as_transformer_config`` converts the flat form to the nested form.
 """
 
 from argparse import Namespace
