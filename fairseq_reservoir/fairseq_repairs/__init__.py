@@ -1,1 +1,4 @@
-"""Repairs of the installed fairseq. Each is applied once. If its defect is cheap to detect, it is applied only where the defect exists."""
+"""Repairs of the installed fairseq. Each repair is applied once.
+
+If the defect is cheap to detect, its repair is applied only to versions of fairseq and its libraries that have the defect.
+"""

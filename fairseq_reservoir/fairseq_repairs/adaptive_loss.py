@@ -11,9 +11,9 @@ from .repair import repair, wrap
 def count_the_second_word_of_every_band():
     """Let ``--criterion adaptive_loss`` count the loss of every token, as ``fairseq-eval-lm`` does.
 
-    The adaptive softmax splits the dictionary into frequent tokens and bands of rare tokens, and numbers the tokens of each band from 0.
-    fairseq's criterion ignores number 1 in every band, because padding is token 1 of the dictionary. The model then learns the band of
-    the second token in a band, but not to distinguish it from other tokens of the band.
+    The adaptive softmax splits the dictionary into frequent tokens and bands of rare tokens. In each band, the tokens are numbered from 0.
+    fairseq's criterion ignores the token with number 1 in every band, because padding has number 1 in the dictionary. For this token, the
+    model learns to predict the band, but not the token within the band.
     """
     wrap(AdaptiveLoss, "forward", forward)
 

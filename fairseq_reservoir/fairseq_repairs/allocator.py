@@ -15,7 +15,7 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # in malloc.h
 
 
 def users_own() -> str | None:
-    """Name of the environment variable by which the user configures or replaces the allocator, or None."""
+    """Return the name of the environment variable with which the user configures or replaces the allocator, or None."""
     if "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", ""):
         return "GLIBC_TUNABLES"
     if "malloc" in os.environ.get("LD_PRELOAD", ""):
@@ -31,7 +31,7 @@ def is_glibc() -> bool:
 
 
 def most_kept() -> int | None:
-    """Maximum free memory that is kept, in MiB, or None for no limit.
+    """Return the maximum freed memory that the process keeps, in MiB, or None for no limit.
 
     Raises:
         InputError: ``FAIRSEQ_RESERVOIR_KEPT_MIB`` is not a whole number from 1 to 2047.
@@ -51,9 +51,10 @@ def most_kept() -> int | None:
 def keep_freed_memory():
     """Keep freed memory for the next training step, instead of returning it to the kernel.
 
-    glibc returns the memory of every tensor above 32 MiB, and of many smaller ones, to the kernel when it is freed, and requests it again.
-    A step of a small Transformer causes about 130,000 page faults, each of which fills a page with zeros. They take a tenth of the step's
-    time. With this repair a process never returns memory, unless ``FAIRSEQ_RESERVOIR_KEPT_MIB`` sets a limit. Results do not change.
+    When a tensor above 32 MiB is freed, glibc returns its memory to the kernel. The same happens to many smaller tensors. The next step
+    requests the memory again. A step of a small Transformer causes about 130,000 page faults, each of which fills a page with zeros. These
+    page faults take a tenth of the step's time. With this repair a process never returns memory, unless ``FAIRSEQ_RESERVOIR_KEPT_MIB``
+    sets a limit. Results do not change.
 
     Raises:
         InputError: ``FAIRSEQ_RESERVOIR_KEPT_MIB`` is not valid.

@@ -1,8 +1,8 @@
 """Append a seal, the SHA-256 of all bytes, to the zip archive of ``torch.save``. Find damage in archives with and without a seal.
 
 ``torch.load`` does not compare checksums. The seal is the comment of the zip file, which torch ignores. It detects damage, not forgery.
-In archives of other programs, which have no seal, the CRC-32 of each record is compared. An archive that lost only its seal is damaged:
-its end record still has the length of the comment.
+Archives of other programs have no seal, so the CRC-32 of each record is checked instead. An archive that lost only its seal is detected as
+damaged, because its end record still contains the length of the comment.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ def save(state, stream) -> None:
 
 
 class _Sealing:
-    """Stream that hashes its bytes. It holds back the end record, to insert the length of the comment."""
+    """Stream that hashes all bytes written to it. It writes the end record last, after it has inserted the length of the comment."""
 
     def __init__(self, stream):
         self.stream, self.hash, self.last = stream, hashlib.sha256(), b""
@@ -77,7 +77,7 @@ def is_archive(stream: BinaryIO) -> bool:
 
 
 def damage(stream: BinaryIO) -> str | None:
-    """Describe the damage in an archive of ``torch.save`` or ``save``, or return None."""
+    """Describe the damage in an archive of ``torch.save`` or ``save``. Return None if there is no damage."""
     end, sealed_end = _ends(stream)
     if end.startswith(_END_MAGIC) and end.endswith(b"\0\0"):  # no comment
         return _damaged_record(stream)
@@ -90,7 +90,7 @@ def damage(stream: BinaryIO) -> str | None:
 
 
 def _ends(stream):
-    """Read the bytes where the end record is in an archive without a comment, and where it is in a sealed archive."""
+    """Read the bytes at the two possible positions of the end record: in an archive without a comment, and in a sealed archive."""
     size = stream.seek(0, 2)
     return [_at(stream, size - behind - _END.size, _END.size) for behind in (0, _SEAL_SIZE)]
 
@@ -111,7 +111,7 @@ def _sha256(stream, size):
 
 
 def _damaged_record(stream):
-    """Describe the first record with a wrong CRC-32, or damage of the list of records, or return None."""
+    """Describe the first record with a wrong CRC-32, or the damage of the list of records. Return None if there is no damage."""
     try:
         with zipfile.ZipFile(stream) as archive:
             entries = archive.infolist()
@@ -125,5 +125,5 @@ def _damaged_record(stream):
 
 
 def _is_changed(entry):
-    """Whether torch cannot have written an entry of the list: a folder, compressed data, or data before the start of the file."""
+    """Whether an entry of the record list is one that torch never writes: a folder, compressed data, or a negative offset."""
     return entry.external_attr & _IS_FOLDER or entry.compress_size != entry.file_size or entry.header_offset < 0

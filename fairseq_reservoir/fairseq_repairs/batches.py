@@ -19,9 +19,9 @@ def _drops_the_last_batch() -> bool:
 def keep_last_batch():
     """Keep the last batch when its size is not a multiple of ``--required-batch-size-multiple`` (default 8).
 
-    Since data2vec 2.0 (December 2022) fairseq drops that batch, in training, validation and generation. Sentences are sorted from short
-    to long, so up to seven of the longest ones are missing. fairseq scores 56 of 60 test lines, and none of 5. Batches are consecutive
-    parts of ``indices``, so the dropped batch is the end of ``indices``.
+    Since data2vec 2.0 (December 2022) fairseq drops such a batch, in training, validation and generation. Sentences are sorted from short
+    to long, so up to seven of the longest sentences are missing. Of 60 test lines fairseq scores 56, and of 5 test lines none. Batches are
+    consecutive slices of ``indices``, so the dropped batch is the end of ``indices``.
     """
 
     def batch_by_size(original, indices, *args, **kwargs):
@@ -36,7 +36,7 @@ def keep_last_batch():
                 raise
             limit = str(error).rpartition("max_tokens=")[2]
             raise InputError(
-                f"--max-tokens {limit} (in validation --max-tokens-valid): a sentence is longer; raise the limit, or omit long "
+                f"--max-tokens {limit} (--max-tokens-valid in validation): a sentence is longer; raise the limit, or omit long "
                 "sentences with --max-source-positions, --max-target-positions and --skip-invalid-size-inputs-valid-test"
             ) from error
         kept = sum(map(len, batches))

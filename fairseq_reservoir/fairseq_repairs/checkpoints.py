@@ -1,4 +1,4 @@
-"""Repairs of the contents of checkpoints, and of reading them. ``saving`` repairs writing."""
+"""Repairs of reading checkpoints and of their contents. The module ``saving`` repairs writing."""
 
 import argparse
 import re
@@ -16,8 +16,9 @@ from .repair import repair, wrap
 def load_no_programs():
     """Pass ``weights_only=True`` to every call of ``torch.load`` that does not set it, in any environment.
 
-    fairseq never sets it. Many users set TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD to avoid the error that ``trust_classes_in_checkpoints``
-    describes. A checkpoint from another person could then run any program. A call with ``weights_only=False`` is not changed.
+    fairseq never sets ``weights_only``. Many users set TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD to avoid the error that
+    ``trust_classes_in_checkpoints`` describes. With this variable, a checkpoint from another person could run any program. A call with
+    ``weights_only=False`` is not changed.
     """
 
     def load(original, f, map_location=None, pickle_module=None, *, weights_only=None, **kwargs):
@@ -43,12 +44,13 @@ def trust_classes_in_checkpoints():
 def prune_each_stack_once():
     """Prune each stack of ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` once (fairseq #1403).
 
-    ``prune_state_dict`` drops every layer that no list names, so a list for one stack removes all layers of the other stack. A training
-    saves the kept layers under new numbers, together with the list. fairseq prunes them again when it resumes or translates, which ends
-    with "Missing key(s) in state_dict". For an architecture of ``TransformerModel``, no list on the command line works at all, because
-    fairseq parses it as numbers and then reads it as text.
+    ``prune_state_dict`` drops every layer that is not in a list, so a list for one stack removes all layers of the other stack. A training
+    renumbers the kept layers and saves them together with the list. When fairseq resumes or translates, it prunes the kept layers again,
+    and ends with "Missing key(s) in state_dict". For an architecture of ``TransformerModel``, fairseq cannot use any list from the command
+    line, because it parses the list as numbers and later expects text.
 
-    With this repair, a stack with as many layers as its list counts as pruned. ``trainer.reading_flags`` calls ``write_layers_as_text``.
+    With this repair, a stack is not pruned again if it has as many layers as its list has numbers. ``trainer.reading_flags`` calls
+    ``write_layers_as_text``.
     """
 
     def prune_state_dict(original, state_dict, model_cfg):
@@ -68,7 +70,7 @@ def write_layers_as_text(flags) -> None:
     """Convert ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` to the text that fairseq reads, such as "0,2".
 
     Raises:
-        InputError: a list has a number twice, or the number of a missing layer.
+        InputError: a list repeats a number, or has the number of a layer that does not exist.
     """
     if not prune_each_stack_once.is_applied:
         return
@@ -111,8 +113,8 @@ def _separates_tied_tensors() -> bool:
 def store_shared_tensors_once():
     """Keep tied tensors tied when the trainer copies a checkpoint to the CPU.
 
-    fairseq copies and converts every entry separately. After a training on a GPU or in half precision, the file contains a tied
-    embedding once for each of its names.
+    fairseq copies and converts every entry of the state dict separately. After a training on a GPU or in half precision, the file contains
+    one copy of a tied embedding for each of its names.
     """
 
     def move_to_cpu(original, sample):

@@ -1,7 +1,7 @@
 """Hints for choices such as ``--lr-scheduler``: name the flags that a choice requires, and the choice that an unknown flag belongs to.
 
-They help a user who gives flags of this package without its ``--arch``, or copies half of a recipe. Plain fairseq ends in a traceback, or
-prints "unrecognized arguments" below 150 lines of usage.
+The hints help a user who gives flags of this package without an ``--arch`` of this package, or copies half of a recipe. Plain fairseq ends
+in a traceback, or prints "unrecognized arguments" after 150 lines of usage.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def refuse_missing(command: str, flags: argparse.Namespace) -> None:
     For ``--lr-scheduler polynomial_decay``, a missing ``--total-num-update`` is set to its default, ``--max-update``.
 
     Args:
-        command: such as ``fairseq-train``.
+        command: name of the command, such as ``fairseq-train``.
         flags: the namespace of all flags.
 
     Raises:
@@ -64,7 +64,10 @@ def refuse_missing(command: str, flags: argparse.Namespace) -> None:
 
 
 def _refuse_other_criterion(flags):
-    """Refuse a criterion that lacks an option of the task. The task sentence_prediction, for example, reads the name of its head."""
+    """Refuse a criterion without an option that the task reads.
+
+    For example, the task sentence_prediction reads the criterion's option for the name of the classification head.
+    """
     task, criterion = Given(flags).task, Given(flags).criterion
     dataclass, of = TASK_DATACLASS_REGISTRY.get(task), REGISTRIES["criterion"]["dataclass_registry"].get(criterion)
     own = {field.name for field in dataclasses.fields(of)} if of else set()
@@ -75,7 +78,7 @@ def _refuse_other_criterion(flags):
 
 
 def _refuse_in_generation(flags):
-    """Refuse flags that need text. Binarised data contain neither constraints (fairseq #4332) nor the original words."""
+    """Refuse flags that do not work with binarised data, which contain no constraints (fairseq #4332) and no original words."""
     given = Given(flags)
     if given.constraints:
         raise InputError(
@@ -89,7 +92,7 @@ def _refuse_in_generation(flags):
 
 
 def _builds(command, choice, flags):
-    """Whether the command builds the choice from flags. A task may build its own tokenizer or subword encoding instead."""
+    """Whether the command builds the chosen component from flags. A task may build its own tokenizer or subword encoding instead."""
     task, method = TASK_REGISTRY.get(Given(flags).task, FairseqTask), f"build_{choice}"
     own = getattr(task, method, None) is not getattr(FairseqTask, method, None)
     return choice in _BUILT.get(command, ()) and not (choice in ("bpe", "tokenizer") and own)
@@ -99,9 +102,9 @@ def owners_of_unknown(command: str | None, unrecognized: list[str], words: list[
     """Name the choices that unknown flags belong to, as in ``; --mask-prob belongs to --task masked_lm``.
 
     Args:
-        command: such as ``fairseq-train``.
-        unrecognized: unknown words of the command line.
-        words: the command line. Choices that are most similar to its choices come first.
+        command: name of the command, such as ``fairseq-train``.
+        unrecognized: the words of the command line that argparse does not recognize.
+        words: the whole command line. If a flag belongs to several choices, those most similar to the command line's choices come first.
     """
     flags = [word.split("=")[0] for word in unrecognized if word.startswith("--")]
     found = ""
@@ -117,14 +120,14 @@ def owners_of_unknown(command: str | None, unrecognized: list[str], words: list[
 
 
 def _kinds(command):
-    """Names of fairseq's registries from which a command chooses by flags, such as ``task`` and ``criterion``."""
+    """Return the names of the registries from which a command's flags select a class, such as ``task`` and ``criterion``."""
     if command == "fairseq-train":
         return ("arch", "task", *REGISTRIES)
     return ("task", *_BUILT[command]) if command in _BUILT else ()
 
 
 def _choices(kind, chosen):
-    """The classes of a registry by name. Architectures of one model have the same flags, so the nearest to ``chosen`` stands for all."""
+    """Return the classes of a registry by name. For each model, only the architecture nearest to ``chosen`` is listed."""
     if kind == "task":
         return {name: made for name, made in TASK_REGISTRY.items() if not name.startswith("dummy_")}
     if kind != "arch":
@@ -158,7 +161,7 @@ def _flags(kind, name, made):
 
 
 def _given(kind, words):
-    """The name that the command line gives for this registry, or the default name."""
+    """Return the name that the command line selects from the registry ``kind``, or the default name."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument(flag_of(kind), *(["-a"] if kind == "arch" else []), dest="chosen", default="")
     defaults = {"task": "translation"} | {name: of["default"] for name, of in REGISTRIES.items()}

@@ -15,14 +15,14 @@ from .repair import repair, wrap
 def clip_where_the_gradients_are() -> None:
     """Clip gradients on their own device with ``--cpu`` on a machine with a GPU.
 
-    If torch has a GPU, fairseq computes the norm there, and multiplies gradients on the CPU by it. The first update with ``--clip-norm``
-    ends with ``RuntimeError: scalar tensor is expected to be on cpu but is on cuda:0``.
+    If torch has a GPU, fairseq computes the clipping factor on the GPU even with ``--cpu``, and then multiplies gradients on the CPU by
+    the factor. The first update with ``--clip-norm`` ends with ``RuntimeError: scalar tensor is expected to be on cpu but is on cuda:0``.
     """
     wrap(utils, "clip_grad_norm_", clip_grad_norm)
 
 
 def clip_grad_norm(original, params, max_norm, aggregate_norm_fn=None):
-    """Hook of fairseq's function. If a machine has a GPU but the gradients are on its CPU, clip them as fairseq does without a GPU."""
+    """Hook of fairseq's function. Clip gradients on the CPU as on a machine without a GPU."""
     params = [params] if isinstance(params, torch.Tensor) else list(params)
     trained = [p for p in params if getattr(p, "grad", None) is not None]
     shared = [p.grad.detach() for p in trained if not hasattr(p, "expert")]

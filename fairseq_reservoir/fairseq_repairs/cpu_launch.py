@@ -1,9 +1,9 @@
 """Start ranks on CPUs, from one fairseq command or under torchrun, and forward the errors of child processes.
 
 fairseq starts one process per CUDA device. Without a device, ``--distributed-world-size 2`` starts no process at all and ends with status
-0. Under torchrun every process trains its own model, or divides by the number of devices, 0. ``start_processes_on_cpus`` repairs this.
-With CUDA (a device, and no ``--cpu``) fairseq starts its processes as before. In both cases, an ``InputError`` of a child process ends
-the command with one line instead of the child's traceback.
+0. Under torchrun every process trains its own model, or ends in a division by the number of devices, which is 0.
+``start_processes_on_cpus`` repairs this. With CUDA (a device, and no ``--cpu``) fairseq starts its processes as before. In both cases, an
+``InputError`` of a child process ends the command with one line instead of the child's traceback.
 """
 
 import functools
@@ -27,7 +27,7 @@ from .repair import repair
 def start_processes_on_cpus():
     """Start ranks without CUDA too, and report an ``InputError`` of a rank in one line.
 
-    ``trainer.preflight`` calls ``call_main``.
+    The repair is ``call_main``, which ``trainer.preflight`` calls.
     """
 
 
@@ -52,13 +52,13 @@ def uses_cpu(cfg):
 
 
 def is_first_process(cfg):
-    """Whether this is rank 0 of the run, by flags and torchrun's variables."""
+    """Whether this process is rank 0 of the run, according to the flags and torchrun's environment variables."""
     _, rank = launch_variables.torchrun() or (1, 0)
     return not (cfg.distributed_training.distributed_rank or rank)
 
 
 def is_first_on_host(flags):
-    """Whether this is local rank 0, by the variables of torchrun and Slurm."""
+    """Whether this process has local rank 0, according to the environment variables of torchrun and Slurm."""
     return not launch_variables.local_rank(flags)
 
 
@@ -96,7 +96,7 @@ def complete_flags(flags, training):
 
 
 def follow_torchrun(flags):
-    """Set world size and rank from torchrun's environment, so that all its processes train one model."""
+    """Set world size and rank from torchrun's environment variables, so that all processes of torchrun train one model."""
     (started, rank), given = launch_variables.torchrun(), flags.distributed_world_size
     if given not in (1, started, torch.cuda.device_count()):
         raise InputError(
@@ -120,7 +120,7 @@ def meet_on_this_machine(flags):
     if tasks > 1 and not flags.distributed_no_spawn:
         raise InputError(
             f"--distributed-world-size {flags.distributed_world_size}: srun started {tasks} tasks;"
-            " on CPUs give each --distributed-init-method tcp://HOST:PORT --distributed-no-spawn"
+            " on CPUs give every task --distributed-init-method tcp://HOST:PORT --distributed-no-spawn"
             " --distributed-rank $SLURM_PROCID"
         )
     port = flags.distributed_port if flags.distributed_port > 0 else free_port()
@@ -148,7 +148,7 @@ def start_processes(cfg, main, kwargs):
     """Start the processes of this machine, wait for them, and fail when one fails.
 
     Raises:
-        InputError: a process raised an ``InputError``. The message is the first one that arrived here.
+        InputError: a process raised an ``InputError``. If several processes did, the first message that this process received is raised.
         RuntimeError: a process died. The message names its rank.
     """
     flags = cfg.distributed_training
@@ -156,8 +156,8 @@ def start_processes(cfg, main, kwargs):
     count = min(world, flags.nprocs_per_node) if flags.nprocs_per_node > 1 else world
     if first < 0 or first + count > world:
         raise InputError(
-            f"--distributed-rank {first}: {count} processes of --distributed-world-size {world} start here;"
-            " add --distributed-no-spawn to start only this rank, or give --nprocs-per-node"
+            f"--distributed-rank {first}: this command would start {count} processes, beginning with this rank, but "
+            f"--distributed-world-size is {world}; add --distributed-no-spawn to start only this rank, or give --nprocs-per-node"
         )
     flags.distributed_rank = None  # each process sets its own rank
     with forwarding_input_errors(main, first) as main:
@@ -167,9 +167,9 @@ def start_processes(cfg, main, kwargs):
 
 @contextmanager
 def forwarding_input_errors(main, first=None):
-    """Yield a ``main`` for child processes, and re-raise an ``InputError`` of a child in this process.
+    """Yield a wrapper of ``main`` for child processes, and re-raise an ``InputError`` of a child in this process.
 
-    A child that unpickles this ``main`` imports the plugin, so all repairs are applied before it starts its work.
+    A child that unpickles the wrapper imports the plugin, so all repairs are applied before the child starts its work.
 
     Args:
         main: the function that the child processes run.
@@ -201,7 +201,7 @@ def send_input_error(main, errors, cfg, **kwargs):
 
 
 def describe_exit(rank, error):
-    """A message for the death of a rank: the traceback of a Python error, a signal or an exit status."""
+    """Return a message about a rank that died, with the traceback of a Python error, a signal or an exit status."""
     if isinstance(error, ProcessRaisedException):
         return f"the process of rank {rank} failed:\n{error.msg.split('error:', 1)[-1].strip()}"
     cause = f"signal {error.signal_name}" if error.signal_name else f"exit status {error.exit_code}"

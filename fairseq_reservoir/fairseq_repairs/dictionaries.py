@@ -17,9 +17,9 @@ _BYTE_ORDER_MARK = "\ufeff"
 def refuse_damaged_dictionaries():
     """Refuse a damaged dictionary in one line.
 
-    fairseq raises errors of four classes. Some of them quote a line without its number, and some do not name the file. fairseq accepts an
-    empty file, an empty word and NUL bytes. Negative counts are allowed, because vocabularies of SentencePiece's BPE have the counts 0,
-    -1, -2, ...
+    For a damaged dictionary, fairseq raises errors of four classes. Some messages quote a line without its number, and others do not name
+    the file. fairseq also accepts an empty file, an empty word and NUL bytes, which this repair refuses. Negative counts are allowed,
+    because vocabularies of SentencePiece's BPE have the counts 0, -1, -2, ...
     """
 
     def add_from_file(original, dictionary, f):
@@ -39,7 +39,7 @@ def refuse_damaged_dictionaries():
 
 
 def _fault(path: str, accepted: int, error: Exception) -> str:
-    """Describe the line of a dictionary at which fairseq failed, after it had accepted the lines before."""
+    """Describe the line of a dictionary at which fairseq failed. fairseq had accepted the first ``accepted`` lines."""
     with open(path, "rb") as stream:
         data = stream.read()
     try:
@@ -53,12 +53,12 @@ def _fault(path: str, accepted: int, error: Exception) -> str:
         return f"line {accepted + 1}, {_shown(line)}, must be a word and its count; {MAKE_IT}"
     if isinstance(error, RuntimeError):
         word = line.rstrip().rpartition(" ")[0]
-        return f"line {accepted + 1} repeats {_shown(word)}; each word needs one line ({_OVERWRITE} after the count replaces a word)"
+        return f"line {accepted + 1} repeats {_shown(word)}; remove the line, or write {_OVERWRITE} after its count to replace the word"
     return f"not a dictionary ({' '.join(str(error).split())}); {MAKE_IT}"
 
 
 def _check_entries(path: str, dictionary: Any, known: int) -> None:
-    """Refuse corrupted entries that fairseq accepts. The first ``known`` symbols are not from the file."""
+    """Refuse corrupted entries that fairseq accepts. The dictionary had ``known`` symbols before the file was read."""
     if len(dictionary.symbols) == known:
         raise InputError(f"{path}: an empty dictionary; {MAKE_IT}")
     for word, count in zip(dictionary.symbols[known:], dictionary.count[known:]):
@@ -68,7 +68,7 @@ def _check_entries(path: str, dictionary: Any, known: int) -> None:
             )
     if dictionary.symbols[known].startswith(_BYTE_ORDER_MARK):
         raise InputError(
-            f"{path}: begins with a byte-order mark, which would be a part of its first word; save the file without it"
+            f"{path}: begins with a byte-order mark, which would become part of the first word; save the file without the mark"
         )
 
 
@@ -80,8 +80,8 @@ def _shown(text: str) -> str:
 def keep_overwrite_flags():
     """Write ``#fairseq:overwrite`` after a word that occurs twice in a dictionary (fairseq #3705).
 
-    With this mark, a dictionary FILE may repeat a word such as ``<s>``, and ``fairseq-preprocess --srcdict FILE`` accepts it. But it
-    writes a dictionary without the mark, which no command can read ("Duplicate word found"). ``fairseq-preprocess`` is repaired only
+    With this mark, a dictionary FILE may repeat a word such as ``<s>``. ``fairseq-preprocess --srcdict FILE`` reads the mark, but writes a
+    dictionary without the mark, which no command can read ("Duplicate word found"). To repair ``fairseq-preprocess``, give it the plugin
     with ``--user-dir``.
     """
 

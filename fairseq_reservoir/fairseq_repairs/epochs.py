@@ -16,9 +16,9 @@ _added = ContextVar("_added", default=0)
 def load_every_epoch_anew():
     """Draw new masks of ``masked_lm``, new crops, and a new order after ``--curriculum`` in every epoch.
 
-    fairseq reuses the data loader of the first epoch, and its order. With ``--num-workers`` above 0 (the default is 1) it also reuses
-    worker processes, which stay in the first epoch. Each sentence has the same masks in all epochs, and different ones after a resume.
-    ``ReservoirTrainer`` calls ``reload_every_epoch``.
+    fairseq reuses the data loader of the first epoch and the order of its batches. With ``--num-workers`` above 0 (the default is 1) it
+    also reuses the worker processes, which use the number of the first epoch in all epochs. Each sentence then has the same masks in all
+    epochs, and different masks after a resume. ``ReservoirTrainer`` calls ``reload_every_epoch``.
     """
 
 
@@ -32,8 +32,8 @@ def reload_every_epoch(iterator) -> None:
 def keep_batches_when_resuming():
     """Give a resumed run the batches of the original run.
 
-    fairseq creates the batches when a run starts, from ``--seed`` and the current epoch, and uses them in all epochs. A run that is
-    resumed in epoch 2 creates different batches than one that started in epoch 1. If it resumes within an epoch, it trains on some
+    When a run starts, fairseq creates the batches of all epochs from ``--seed`` and the current epoch number. A run that is resumed in
+    epoch 2 therefore has different batches than the run that started in epoch 1. A run that is resumed within an epoch trains on some
     sentences twice and skips others.
     """
 
@@ -55,7 +55,7 @@ def keep_batches_when_resuming():
 
 @contextlib.contextmanager
 def batches_of_epoch(trainer, epoch: int):
-    """Context in which ``ReservoirTrainer`` creates its batches: store the number that fairseq adds to ``--seed``."""
+    """Context in which ``ReservoirTrainer`` creates its batches. It stores the number that fairseq adds to ``--seed``."""
     token = _added.set(epoch if trainer.cfg.dataset.update_ordered_indices_seed else 0)
     try:
         yield
@@ -67,9 +67,9 @@ def batches_of_epoch(trainer, epoch: int):
 def train_on_the_last_group():
     """Train on all batches with ``--grouped-shuffling``.
 
-    With this flag, fairseq forms groups of one batch per rank, sorted by length. It drops an incomplete group, which has the longest
-    sentences, in every epoch. With this repair the group comes last. Ranks without a batch in it get an empty batch, as they do without
-    the flag.
+    With this flag, fairseq sorts the batches by length and forms groups of one batch per rank. If the last group is incomplete, fairseq
+    drops it in every epoch, although it has the longest sentences. With this repair, an epoch ends with the incomplete group. Ranks that
+    have no batch in this group get an empty batch, as in fairseq without the flag.
     """
 
     def ordered_batches(original, iterator, epoch, fix_batches_to_gpus, shuffle):

@@ -15,7 +15,10 @@ SEE_DATA = "see DATA, --gen-subset, --valid-subset"
 
 
 def find_input_error(error):
-    """Return the first ``InputError`` in an error's chain of causes; else a new one for a missing or refused file; else None."""
+    """Return the first ``InputError`` in an error's chain of causes.
+
+    If there is none, return a new ``InputError`` for a file that is missing or that the system refused, or None for other errors.
+    """
     return _mistake_in_chain(error) or _missing_split(error) or _error_of_a_file(error)
 
 
@@ -33,7 +36,7 @@ def _mistake_in_chain(error):
 
 
 def _missing_split(error):
-    """The ``InputError`` for binarised data that a task does not find, or None."""
+    """Return an ``InputError`` if a task has not found its binarised data, else None."""
     if isinstance(error, FileNotFoundError) and str(error).startswith("Dataset not found"):
         return InputError(f"{error}; {MAKE_IT} ({SEE_DATA})")
     return None
@@ -45,7 +48,7 @@ _OF_FILES = {getattr(errno, name) for name in _NAMES.split()}
 
 
 def _error_of_a_file(error):
-    """The ``InputError`` for a file that the system refused, or None. Contexts are not searched, because they may be unrelated."""
+    """Return an ``InputError`` for a file that the system refused, or None. ``__context__`` may be unrelated, so it is not searched."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _OF_FILES and error.filename not in (None, ""):
             name = os.fsdecode(error.filename)
@@ -55,7 +58,7 @@ def _error_of_a_file(error):
 
 
 def _is_given(name):
-    """Whether a file name may come from the user. A counterexample is ``ninja``, the program that torch runs to compile."""
+    """Whether a file name may come from the user. For example, ``ninja`` does not, because torch runs this program to compile."""
     words = sys.argv[1:]
     return os.sep in name or any(name in (word, word.partition("=")[2], *re.split("[=:,]", word)) for word in words)
 

@@ -23,7 +23,7 @@ NO_DATA = "no-data"
 
 @repair("flag-errors")
 def refuse_flags_in_one_line():
-    """Report a flag that argparse rejects in one line too.
+    """Report a flag that argparse rejects in one line.
 
     argparse prints the 150 lines of fairseq's usage before the error. Programs other than fairseq's commands keep argparse's behaviour.
     ``trainer.reading_flags`` and ``trainer.building`` call the functions below.
@@ -47,17 +47,19 @@ def prepare(parser, words) -> None:
 
 
 def error_without_arch(error: RuntimeError) -> Exception:
-    """Return the error to raise in place of fairseq's RuntimeError, which has no message if ``--arch`` is missing."""
+    """Return an ``InputError`` to raise in place of the RuntimeError without a message that fairseq raises if ``--arch`` is missing."""
     if refuse_flags_in_one_line.is_applied and fairseq_command() == "fairseq-train" and not error.args:
         return InputError("--arch: not given; for example, --arch reservoir_transformer_study")
     return error
 
 
 def check_parsed(parser, flags, words, is_complete: bool) -> None:
-    """Refuse text that hydra would change, and choices without the flags that they need.
+    """Refuse text that hydra would change, and a choice such as ``--lr-scheduler`` without the flags that it needs.
 
     Args:
-        parser, flags, words: the parser of the command, the namespace that it returned, and the command line.
+        parser: the parser of the command.
+        flags: the namespace that the parser returned.
+        words: the command line.
         is_complete: whether ``flags`` has the defaults of flags that are not on the command line.
 
     Raises:
@@ -72,7 +74,7 @@ def check_parsed(parser, flags, words, is_complete: bool) -> None:
 
 
 def error_of_model(error: ValueError) -> Exception:
-    """The error to raise in place of a model's ValueError: an ``InputError`` if the message starts with a flag."""
+    """Return an ``InputError`` to raise in place of a model's ValueError if the message starts with a flag, else the ValueError itself."""
     if not refuse_flags_in_one_line.is_applied or isinstance(error, InputError) or not str(error).startswith("--"):
         return error
     made = "; fairseq-preprocess --joined-dictionary makes one" if "joined dictionary" in str(error) else ""
@@ -134,9 +136,9 @@ _READ = {int: _whole, float: float, bool: {"true": True, "false": False, "1": Tr
 
 
 def _read(args, name, kind):
-    """If the value of an option is text, replace it with the number or boolean that it stands for.
+    """Convert the value of an option from text to its number or boolean, in place.
 
-    If the default of an option refers to another flag, fairseq leaves its value as text and evaluates it later.
+    fairseq keeps a value as text, and evaluates it later, if the default of the option refers to another flag.
     """
     value, kind = getattr(args, name, None), kind if isinstance(kind, str) else dataclass_utils.interpret_dc_type(kind)
     if kind not in _NAMES or not isinstance(value, str) or value == "None" or value.startswith("${"):
@@ -152,7 +154,8 @@ def raise_as_mistake(message, command=None, words=()):
 
     Args:
         message: the message of argparse.
-        command, words: the command, such as ``fairseq-train``, and its command line, for a hint about unrecognized flags.
+        command: name of the command, such as ``fairseq-train``, for a hint about unrecognized flags.
+        words: the command line, for the same hint.
     """
     if message.endswith(f"value: {MISSING!r}"):  # stands for a missing default
         raise InputError(f"{message.removeprefix('argument ').split(':')[0]}: not given, and has no default")
@@ -171,7 +174,7 @@ def raise_as_mistake(message, command=None, words=()):
 
 
 def _answer_papers(message, unrecognized):
-    """Refuse flags and architectures of the papers' code. The message has the flags to give instead."""
+    """Refuse flags and architectures of the papers' code. The message names the corresponding flags of this package."""
     found, others = answers(unrecognized)
     if found:
         raise InputError("; ".join([*found, *(["unrecognized arguments: " + " ".join(others)] if others else [])]))

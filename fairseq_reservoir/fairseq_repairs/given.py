@@ -5,7 +5,7 @@ from typing import Any
 
 
 class Given:
-    """The flags of a fairseq command, or a group of its configuration. A missing flag has the value None."""
+    """The flags of a fairseq command, or one group of its configuration. The attribute of a missing flag is None."""
 
     def __init__(self, flags: Any) -> None:
         self._flags = flags

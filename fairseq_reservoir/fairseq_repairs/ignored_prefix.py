@@ -9,10 +9,10 @@ from .repair import repair, wrap
 
 @repair("ignored-prefix")
 def count_no_ignored_prefix():
-    """Divide the loss by the number of tokens in it, with ``--ignore-prefix-size`` (fairseq PR #4842).
+    """Leave the ignored tokens out of ``ntokens``, with ``--ignore-prefix-size`` (fairseq PR #4842).
 
-    fairseq omits the prefix from the sum, but counts it in ``ntokens`` and ``sample_size``. Losses, perplexity and gradients are too
-    small by the ratio of the two token counts. This concerns ``label_smoothed_cross_entropy`` and all its subclasses. In
+    fairseq omits the prefix from the sum of the losses, but counts its tokens in ``ntokens`` and ``sample_size``. Losses, perplexity and
+    gradients are therefore too small. This concerns ``label_smoothed_cross_entropy`` and all its subclasses. In
     ``label_smoothed_cross_entropy_with_alignment``, fairseq accepts the flag and ignores it. With ``--rdrop-alpha`` fairseq ends in a
     RuntimeError, because the logits contain the prefix and the padding mask does not.
     """
@@ -39,7 +39,7 @@ def count_no_ignored_prefix():
 
 
 def _count_tokens_with_a_loss(criterion, args, kwargs, output):
-    """Forward hook of a criterion: correct ``ntokens`` and ``sample_size``. Both stay tensors, to avoid a synchronisation with the GPU."""
+    """Forward hook of a criterion: correct ``ntokens`` and ``sample_size``. Both numbers stay on the device, to avoid a synchronisation."""
     sample = kwargs["sample"] if "sample" in kwargs else args[1]
     loss, sample_size, log = output
     counted = sample["target"][:, criterion.ignore_prefix_size :].ne(criterion.padding_idx).sum()

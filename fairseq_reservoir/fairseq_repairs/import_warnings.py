@@ -1,4 +1,4 @@
-"""Hide warnings that Python and torch print when fairseq is imported. A user cannot avoid them."""
+"""Hide warnings that Python and torch print when fairseq is imported. A user cannot avoid these warnings."""
 
 import contextlib
 import warnings
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def ignored() -> Iterator[None]:
-    r"""Ignore two kinds of warning in the body. Other filters, also those that the body adds, are kept.
+    r"""Ignore two kinds of warning inside the block. Other warning filters are kept, including filters that the block adds.
 
     Python 3.12 and later warn of the string ``"\d"`` when they compile fairseq's wav2vec2_asr.py. torch 2.14 warns of each
-    ``@torch.jit.script`` in fairseq/models/model_utils.py. ``fairseq-train`` imports fairseq before the plugin, so its warnings cannot be
-    hidden.
+    ``@torch.jit.script`` in fairseq/models/model_utils.py. ``fairseq-train`` imports fairseq before the plugin, so this package cannot
+    hide the warnings in ``fairseq-train``.
     """
     added = []
     for message, category, module in (

@@ -1,8 +1,8 @@
 """Check binarised data: the index PREFIX.idx must be complete, and PREFIX.bin must have the size that the index declares.
 
 ``MMIDIDX`` is the index of ``--dataset-impl mmap``: a header of 26 bytes, the lengths of all sentences (int32), and the offsets of their
-first bytes in the .bin file (int64). ``TNTIDX`` is the index of ``lazy`` and ``cached``: a header of 48 bytes, the offsets of all shapes,
-the offsets of all first tokens, and the shapes (all int64). Its .bin file stores each token id plus 1.
+first bytes in the .bin file (int64). ``TNTIDX`` is the index of ``lazy`` and ``cached``: a header of 48 bytes, then for all sentences the
+offset of the shape, the offset of the first token, and the shape (all int64). The .bin file of this index stores each token id plus 1.
 """
 
 import functools
@@ -34,8 +34,8 @@ _OF_OTHER_FORMATS = (ValueError, AssertionError, struct.error, KeyError, EOFErro
 def refuse_damaged_index():
     """Refuse damaged binarised files in one line when they are opened.
 
-    fairseq does not check lengths and offsets. Some errors occur in the middle of a training, and a huge length uses all memory. Rank 0
-    checks every sentence. The other ranks check the header and the size of the files.
+    fairseq does not check lengths and offsets. It may fail in the middle of a training, or a wrong length may use up all memory. With this
+    repair, rank 0 checks every sentence, and the other ranks check the header and the sizes of the files.
     """
 
     def make_dataset(original, path, impl, *args, **kwargs):
@@ -72,7 +72,7 @@ class _Index:
 
     @property
     def lowest(self) -> int:
-        """The number that the .bin file stores for token id 0."""
+        """Return the number that stands for token id 0 in the .bin file."""
         return 1 if self.magic == _LEGACY else 0
 
     def array(self, dtype: type, before: int, count: int) -> np.ndarray:
@@ -81,12 +81,12 @@ class _Index:
 
 
 def check(prefix: str, implementation: str | None = None, every_sentence: bool = True) -> None:
-    """Check the index of one split and side, and the length of its data. Files of other formats pass.
+    """Check the index of one side of a split, and the size of its .bin file. Files of other formats are not checked.
 
     Args:
         prefix: path without .idx and .bin; both exist.
         implementation: the value of ``--dataset-impl``, if given.
-        every_sentence: also compare the offset and length of every sentence. Takes about 0.1 s for 10 million sentences.
+        every_sentence: also compare the offset and length of every sentence. This takes about 0.1 s for 10 million sentences.
 
     Raises:
         InputError: the files are damaged, or do not fit ``implementation``.
@@ -105,17 +105,17 @@ def check(prefix: str, implementation: str | None = None, every_sentence: bool =
 
 @dataclass
 class IdScan:
-    """Check token ids against dictionaries. ``left`` is the number of bytes to read. All files of a command share it."""
+    """Check token ids against dictionaries. ``left`` is the number of bytes that may still be read, for all files of a command together."""
 
     left: int = MOST_SCANNED
 
     def check(self, prefix: str, entries: int, dictionary: str) -> None:
-        """Call ``check_ids`` for at most a quarter of the remaining bytes, so that large training data leave some for other files."""
+        """Call ``check_ids`` for at most a quarter of the remaining bytes, so that a large training file leaves bytes for other files."""
         self.left -= check_ids(prefix, entries, dictionary, self.left // 4)
 
 
 def check_ids(prefix: str, entries: int, dictionary: str, most: int = MOST_SCANNED) -> int:
-    """Compare the token ids at the start of a checked .bin file with the size of the dictionary.
+    """Check that the token ids at the start of a .bin file are in the dictionary. Call ``check`` before.
 
     Args:
         prefix: path without .idx and .bin.
@@ -150,7 +150,7 @@ def check_ids(prefix: str, entries: int, dictionary: str, most: int = MOST_SCANN
 
 
 def check_once(prefix: str, implementation: str | None, every_sentence: bool) -> None:
-    """Call ``check``, but read the index again only if the size or the time stamp of a file has changed."""
+    """Call ``check``, unless these files were checked before and their sizes and time stamps have not changed."""
     if implementation and (index := _read_header(prefix)):
         _check_implementation(index, implementation)
     found = [os.stat(prefix + suffix) for suffix in (".idx", ".bin")]
@@ -201,13 +201,13 @@ def _read_header(prefix: str) -> _Index | None:
     if head.startswith(_LEGACY) and (item_size, shapes) != (dtype.itemsize, count):
         _refuse(
             prefix,
-            f"it has {shapes:,} lengths for {count:,} sentences, and {item_size} bytes per number of type {dtype}",
+            f"its header describes {count:,} sentences with {shapes:,} lengths, and tokens of type {dtype} with {item_size} bytes",
         )
     return _Index(prefix, head[: len(_MMAP)] if start == 26 else _LEGACY, dtype, count, start)
 
 
 def _mmap_bytes(index: _Index, every_sentence: bool) -> int:
-    """Return the number of bytes that the .bin file must have, computed from all sentences or only from the last one."""
+    """Return the number of bytes that the .bin file must have, computed from all sentences or only from the last sentence."""
     sizes, places = index.array(np.int32, 0, index.count), index.array(np.int64, 4 * index.count, index.count)
     address, width = 0, index.dtype.itemsize
     for start, end in _chunks(index.count) if every_sentence else _last(index.count):

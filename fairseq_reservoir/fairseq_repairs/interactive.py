@@ -1,4 +1,4 @@
-"""Keep the line numbers that ``fairseq-interactive`` translates, and the words of the current batch."""
+"""Store the line numbers of the input of ``fairseq-interactive``, and the source words of the current batch."""
 
 import sys
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ _SHOWN = 20
 
 @dataclass
 class Session:
-    """State of one run of ``fairseq-interactive``.
+    """Line numbers and source words of one run of ``fairseq-interactive``.
 
     Attributes:
         first: line number of the first line in the current buffer, counted from 1.
-        left_out: line numbers of the lines that were not translated.
-        words: for each sentence of the current batch, its line split like the model's tokens.
+        left_out: numbers of the lines that were not translated.
+        words: for each sentence of the current batch, its source tokens as text, including tokens that the dictionary lacks.
     """
 
     first: int = 1
@@ -39,7 +39,7 @@ def current_session() -> Session | None:
 def call_in_a_session(original, cfg, main, **kwargs):
     """Run a fairseq command, inside a ``Session`` if it is ``fairseq-interactive``.
 
-    The functions of ``fairseq-interactive`` are hooked only here, because its module configures logging when it is imported.
+    The functions of ``fairseq-interactive`` are hooked only when the command runs, because importing its module configures logging.
     """
     command = sys.modules.get(getattr(main, "__module__", ""))
     if not (hasattr(command, "buffered_read") and hasattr(command, "make_batches")):

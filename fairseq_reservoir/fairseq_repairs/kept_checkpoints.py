@@ -30,12 +30,13 @@ class _WithinEpoch:
 def save_where_an_epoch_ends():
     """Write the checkpoint of ``--save-interval-updates`` also at the end of an epoch (fairseq #2230).
 
-    With an interval of N updates, fairseq writes ``checkpoint_EPOCH_UPDATES.pt`` only within an epoch. If update N, 2N, ... is the last
-    of an epoch, fairseq relies on ``checkpointEPOCH.pt``. It does not write that file with ``--no-epoch-checkpoints``, or in an epoch
-    that ``--save-interval`` skips. The weights are then lost, unless ``checkpoint_last.pt`` or ``checkpoint_best.pt`` has them.
+    With an interval of N updates, fairseq writes ``checkpoint_EPOCH_UPDATES.pt`` only within an epoch. If update N, 2N, ... is the last of
+    an epoch, fairseq assumes that ``checkpointEPOCH.pt`` is written instead. But that file is not written with ``--no-epoch-checkpoints``,
+    or in an epoch that ``--save-interval`` skips. The weights are then lost, unless ``checkpoint_last.pt`` or ``checkpoint_best.pt``
+    contains them.
 
     This repair writes ``checkpoint_EPOCH_UPDATES.pt`` if ``checkpointEPOCH.pt`` is not written. EPOCH is the epoch that ends. A run
-    resumed from the file begins the next epoch. ``--keep-interval-updates`` counts and deletes it like the other files.
+    resumed from this checkpoint begins the next epoch. ``--keep-interval-updates`` counts and deletes the checkpoint like the others.
     """
     wrap(checkpoint_utils, "save_checkpoint", save_checkpoint)
 
@@ -44,8 +45,9 @@ def save_where_an_epoch_ends():
 def keep_the_best_checkpoints():
     """Keep the N best checkpoints with ``--keep-best-checkpoints N`` (fairseq #2195).
 
-    fairseq writes such a checkpoint only if it is better than the worst kept one, even while it keeps fewer than N. If the first score is
-    the best, only one file is kept. fairseq does not find files with negative scores, and never deletes them.
+    fairseq writes a checkpoint only if its score is better than the worst score of the kept checkpoints, even if fewer than N are kept. If
+    the first score is the best of the training, only one checkpoint is kept. fairseq does not find files with negative scores, and never
+    deletes them.
     """
     wrap(checkpoint_utils, "save_checkpoint", save_checkpoint)
     wrap(checkpoint_utils, "checkpoint_paths", checkpoint_paths)
@@ -69,7 +71,7 @@ def _needs_interval_file(cfg, trainer, epoch_itr):
 
 
 def checkpoint_paths(original, path, pattern=r"checkpoint(\d+)\.pt", keep_match=False):
-    """Hook of fairseq's function, which lists the files that match a pattern, from the highest number to the lowest."""
+    """Hook of fairseq's function, which lists the files that match a pattern. The highest number comes first."""
     kept = _kept.get()
     if kept is None or _SCORE not in pattern:
         return original(path, pattern, keep_match)

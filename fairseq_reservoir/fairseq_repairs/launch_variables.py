@@ -19,7 +19,7 @@ _LARGEST_PORT = 2**16 - 1
 
 
 def number(name: str, least: int = 0, most: int | None = None) -> int:
-    """Return the whole number in an environment variable, which must be set.
+    """Return the whole number in an environment variable. The variable must be set.
 
     Raises:
         InputError: the value is not a whole number from ``least`` to ``most``.
@@ -33,7 +33,7 @@ def number(name: str, least: int = 0, most: int | None = None) -> int:
 
 
 def torchrun() -> tuple[int, int] | None:
-    """Return world size and rank from torchrun's variables; None unless all of them are set, because fairseq reads all or none.
+    """Return world size and rank from torchrun's variables. Return None if a variable is missing, because fairseq then reads none of them.
 
     Raises:
         InputError: a variable has an invalid value.
@@ -46,7 +46,7 @@ def torchrun() -> tuple[int, int] | None:
 
 
 def local_rank(flags) -> int:
-    """Return the local rank of this process from the variables of torchrun or Slurm; 0 if neither has started it.
+    """Return the local rank of this process from the variables of torchrun or Slurm; 0 if neither has started the process.
 
     Args:
         flags: fairseq's ``DistributedTrainingConfig`` or the flags of a command, before fairseq completes them.

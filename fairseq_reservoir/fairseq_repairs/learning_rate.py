@@ -10,7 +10,7 @@ _COUNTERS = ("num_bad_epochs", "cooldown_counter")
 
 
 class ResumableReduceLROnPlateau(ReduceLROnPlateauLRSchedule):
-    """fairseq's schedule, whose state also has the counters of torch's scheduler. It also loads checkpoints without them."""
+    """fairseq's ``reduce_lr_on_plateau`` that also saves the counters of torch's scheduler. It loads states without the counters, too."""
 
     def state_dict(self):
         return super().state_dict() | {name: getattr(self.lr_scheduler, name) for name in _COUNTERS}
@@ -25,18 +25,18 @@ class ResumableReduceLROnPlateau(ReduceLROnPlateauLRSchedule):
 def remember_bad_epochs():
     """Keep the number of bad epochs of ``reduce_lr_on_plateau`` in a resumed run (fairseq PR #4071).
 
-    fairseq saves the best validation loss but not the number of epochs without a better one. It also saves the checkpoint of an epoch
-    before it passes the validation loss of that epoch to the schedule. In a resumed run, the schedule never gets this loss.
-    ``ReservoirTrainer`` calls ``step_after_epoch``.
+    fairseq saves the best validation loss, but not the number of epochs since then. It also saves the checkpoint of an epoch before it
+    passes the validation loss of that epoch to the schedule, so a resumed run never passes this loss. ``ReservoirTrainer`` calls
+    ``step_after_epoch``.
     """
     LR_SCHEDULER_REGISTRY[_NAME] = ResumableReduceLROnPlateau
 
 
 def step_after_epoch(trainer, extra_state: dict | None) -> None:
-    """Pass the validation loss in a checkpoint to the schedule, if an uninterrupted run would do so after saving.
+    """Pass the validation loss of a checkpoint to the schedule, if an uninterrupted run would pass it after saving.
 
-    It would do so at the end of an epoch, if ``--validate-interval`` or ``--validate-interval-updates`` requires the validation. A
-    validation that was made only because the run stopped does not count.
+    An uninterrupted run passes the loss at the end of an epoch, if ``--validate-interval`` or ``--validate-interval-updates`` requires a
+    validation. If a validation was made only because the run stopped, its loss is not passed.
     """
     if not remember_bad_epochs.is_applied or not extra_state:
         return

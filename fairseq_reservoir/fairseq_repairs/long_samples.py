@@ -1,6 +1,6 @@
 """Repairs for samples that are longer than the model accepts: refuse them in one line, or score the whole text.
 
-fairseq omits long samples, so that users may mistake the score of a part of the data for the score of all data.
+fairseq omits long samples. Users may then mistake the score of the remaining samples for the score of all data.
 """
 
 import logging
@@ -42,9 +42,10 @@ def score_every_token() -> None:
     """Score every token of a text in ``fairseq-eval-lm``, and stop a command that has omitted all samples.
 
     fairseq splits the text into blocks of ``--tokens-per-sample`` tokens (default 1024), and omits every block with more tokens than the
-    model has positions. It then prints the loss of the other blocks, or 0.0000, with status 0. With this repair the default is the block
-    size of the training, and longer blocks than the model accepts are refused. A training that omits all samples is also stopped: in
-    fairseq it runs through empty epochs. ``trainer`` calls ``read_flags`` and ``use_block_of_training``.
+    model has positions. It then prints the loss of the remaining blocks, or 0.0000 if none remains, and ends with status 0. With this
+    repair, the default of ``--tokens-per-sample`` is the block size with which the model was trained, and blocks that are too long for the
+    model are refused. A training that omits all samples is also stopped, because it would run through empty epochs. ``trainer`` calls
+    ``read_flags`` and ``use_block_of_training``.
     """
     wrap(FairseqTask, "filter_indices_by_size", filter_indices_by_size)
 
@@ -53,11 +54,11 @@ def score_every_token() -> None:
 def name_long_sentences():
     """Report sentences that are too long for a model in one line (fairseq #257).
 
-    fairseq raises an exception with the number of one sentence: in a training after the first epoch, in ``fairseq-interactive`` in the
-    middle of a session. With this repair, a training checks its validation data when it starts. ``fairseq-interactive`` skips long lines
-    with a warning, translates the others, and ends with an error that lists the numbers of the skipped lines. With
-    ``--skip-invalid-size-inputs-valid-test`` it ends without an error, as before. Long training sentences are omitted with a warning, as
-    before. ``ReservoirTrainer`` calls ``check_validation``.
+    fairseq raises an exception with the number of one sentence. A training raises it only after the first epoch, and
+    ``fairseq-interactive`` in the middle of a session. With this repair, a training checks its validation data when it starts.
+    ``fairseq-interactive`` skips long lines with a warning, translates all other lines, and ends with an error that lists the numbers of
+    the skipped lines. With ``--skip-invalid-size-inputs-valid-test`` it ends without an error, as in fairseq. Long training sentences are
+    omitted with a warning, as in fairseq. ``ReservoirTrainer`` calls ``check_validation``.
     """
     wrap(FairseqTask, "filter_indices_by_size", filter_indices_by_size)
 
@@ -80,7 +81,7 @@ def read_flags(parser, flags, words) -> None:
     """Store the flags of ``fairseq-eval-lm`` for ``filter_indices_by_size``.
 
     Raises:
-        InputError: the context is negative, or leaves no token of a block to score.
+        InputError: ``--context-window`` is negative, or as long as the block, so that no token would be scored.
     """
     if not score_every_token.is_applied:
         return
@@ -106,7 +107,7 @@ def _check_context(context, block):
 
 
 def use_block_of_training(config, task) -> None:
-    """Set the block size of ``fairseq-eval-lm`` to the one with which the model was trained, if the flag is not given."""
+    """If ``--tokens-per-sample`` is not given, let ``fairseq-eval-lm`` use the block size with which the model was trained."""
     scoring, options = _scoring.get(), getattr(task, "args", None)
     if scoring and not scoring.has_block and options is not None and hasattr(options, "tokens_per_sample"):
         trained = Given(config.task).tokens_per_sample
@@ -132,7 +133,7 @@ def _refuse_to_leave_out(task, indices, dataset, kept, max_positions):
 
 
 def _refuse_part(scoring, task, dataset, indices, kept, positions):
-    """Refuse blocks if a block with its context has more tokens than the model has positions."""
+    """Refuse the data if a block with its context has more tokens than the model has positions."""
     block = getattr(getattr(task, "args", None), "tokens_per_sample", 0) + scoring.context
     cure = f"give --sample-break-mode none {_BLOCK} {positions}"
     if len(kept) < len(indices) and not scoring.skips:
@@ -140,7 +141,7 @@ def _refuse_part(scoring, task, dataset, indices, kept, positions):
         tokens, of = (sum(dataset.num_tokens(i) for i in those) for those in (left_out, indices.tolist()))
         raise InputError(
             f"{_BLOCK} {block}: {len(left_out):,} of {len(indices):,} blocks, with {tokens:,} of {of:,} tokens, are longer than the "
-            f"model's {positions} positions, so the model cannot score them; {cure}, or give {_SKIP} to score only the others"
+            f"model's {positions} positions, so the model cannot score them; {cure}, or give {_SKIP} to score only the other blocks"
         )
     is_number = isinstance(positions, (int, float))
     if isinstance(dataset, LMContextWindowDataset) and is_number and len(kept) > 1 and block > positions:
@@ -211,5 +212,5 @@ def _split(task, dataset):
 
 
 def _name(task, dataset):
-    """The name of the split of a dataset, or None."""
+    """Return the name of the split that a data set belongs to, or None."""
     return next((name for name, of_split in task.datasets.items() if of_split is dataset), None)

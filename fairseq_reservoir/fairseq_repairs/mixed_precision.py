@@ -1,6 +1,7 @@
 """Repairs of half precision: gradients divided twice, fp32 weights rounded when resuming, and gradient overflows on CPUs.
 
-The first two replace an optimizer class of fairseq by a subclass of the same name, because checkpoints store the name.
+The first two repairs replace an optimizer class of fairseq by a subclass. The subclass has the same name, because checkpoints store the
+class name.
 """
 
 import contextlib
@@ -24,9 +25,9 @@ FP32_WEIGHTS = "fp32_weights"
 def unscale_once() -> None:
     """Divide gradients by the loss scale of ``--amp`` once.
 
-    fairseq passes torch's optimizer to the scaler before clipping, and its own wrapper of that optimizer for the step. The scaler takes
-    them for two optimizers and divides the gradients twice. SGD's steps are then too small by the factor of the loss scale. Adam's
-    gradients become as small as its eps, and its moments jump each time the scale grows.
+    Before clipping, fairseq passes torch's optimizer to the scaler. For the step, it passes its own wrapper of that optimizer. The scaler
+    takes the optimizer and the wrapper for two optimizers, and divides the gradients twice. The steps of SGD are then too small: they are
+    divided by the loss scale. The gradients of Adam become as small as eps, and its moments jump each time the scale grows.
     """
 
     class AMPOptimizer(optim.AMPOptimizer):
@@ -47,9 +48,10 @@ def unscale_once() -> None:
 def keep_fp32_weights() -> None:
     """Resume a training with ``--bf16`` or ``--fp16`` from its fp32 weights.
 
-    Both flags train weights in fp32 and compute with a rounded copy. fairseq saves only the copy, so each resume rounds all weights and
-    loses updates that are too small for the lower precision. With this repair the optimizer's state contains the fp32 weights, 4 bytes
-    per trained parameter. ``--memory-efficient-bf16`` and ``--memory-efficient-fp16`` have no fp32 weights.
+    With both flags, the optimizer updates fp32 weights, and the model computes with a rounded copy. fairseq saves only the rounded copy,
+    so each resume rounds all weights and loses updates that are too small for half precision. With this repair the optimizer's state
+    contains the fp32 weights, 4 bytes per trained parameter. ``--memory-efficient-bf16`` and ``--memory-efficient-fp16`` have no fp32
+    weights.
     """
 
     class FP16Optimizer(optim.FP16Optimizer):
@@ -67,7 +69,7 @@ def keep_fp32_weights() -> None:
 
 
 def _fp32_weights(optimizer):
-    """All pairs (parameter, its fp32 weight). fairseq may store the fp32 weights of a device in one flat tensor."""
+    """Return all pairs (parameter, fp32 weight). If fairseq stores the fp32 weights of a device in one flat tensor, return views of it."""
     flat = optimizer.fp32_params
     if not optimizer.has_flat_params:
         return [(p, weight.detach()) for p, weight in zip(optimizer.fp16_params, flat)]
@@ -82,7 +84,7 @@ def _fp32_weights(optimizer):
 
 
 class SkippedUpdate(Exception):
-    """Gradient overflow on a CPU. Unlike ``OverflowError``, fairseq's ``train_step`` does not catch it."""
+    """Gradient overflow on a CPU. fairseq's ``train_step`` catches ``OverflowError``, but not this exception."""
 
 
 @repair(
@@ -92,9 +94,9 @@ class SkippedUpdate(Exception):
 def keep_overflow_on_cpu():
     """Continue a training in fp16 without a GPU after a gradient overflow.
 
-    fairseq skips such an update and allocates its gradient norm, 0, on a GPU, even if there is none. The training ends with
-    ``AssertionError: Torch not compiled with CUDA enabled``. Because the loss scale grows, every such training ends like this.
-    ``ReservoirTrainer`` calls the two functions below.
+    fairseq skips an update with an overflow, and allocates a gradient norm of 0 on a GPU, even if there is no GPU. The training ends with
+    ``AssertionError: Torch not compiled with CUDA enabled``. This ends every fp16 training on a CPU, because the loss scale grows until a
+    gradient overflows. ``ReservoirTrainer`` calls the two functions below.
     """
 
 
@@ -110,7 +112,7 @@ def overflow_skips_update():
 
 
 def skip_update(trainer, overflow: SkippedUpdate) -> None:
-    """Skip an update as fairseq's ``train_step`` does, except that the gradient norm is not put on a GPU.
+    """Skip an update as fairseq's ``train_step`` does, but do not put the gradient norm on a GPU.
 
     Call this in ``metrics.aggregate("train")``.
     """

@@ -18,12 +18,12 @@ _SINCE = "updates_since_ema"  # in a checkpoint's extra_state
 def keep_untrained_tensors_in_ema():
     """Keep frozen tensors bit for bit in the average of ``--store-ema``, and average tied tensors once.
 
-    fairseq averages every tensor of the model. With a decay d, ``d * x + (1 - d) * x`` is not exactly ``x`` in floating point, so a
-    frozen tensor changes a little with every update. An integer buffer ends the run ("result type Float can't be cast to ... Long").
-    With this repair, fairseq averages only trained tensors. In other tensors, entries that equal their average keep their bits.
+    fairseq averages every tensor of the model. With a decay d, ``d * x + (1 - d) * x`` is not exactly ``x`` in floating point, so a frozen
+    tensor changes a little with every update. An integer buffer ends the run ("result type Float can't be cast to ... Long"). With this
+    repair, fairseq averages only trained tensors. In all other tensors, an entry that equals its average is not changed.
 
-    fairseq averages a tied tensor once for each of its names. With two names and a decay of 0.9, the new value has a weight of 0.19, not
-    0.1.
+    fairseq averages a tied tensor once for each of its names. With two names and a decay of 0.9, the new value then has a weight of 0.19
+    in the average, not 0.1.
     """
 
     def step(original, ema, new_model, updates=None):
@@ -49,7 +49,7 @@ def keep_untrained_tensors_in_ema():
 
 
 def _once(state, averages):
-    """Return the entries of a model's state dict, and only the first name of each tied average."""
+    """Return a model's state dict in which each tied average occurs only once, under its first name."""
     seen, kept = set(), {}
     for name, value in state.items():
         average = averages.get(name)
@@ -64,17 +64,17 @@ def _once(state, averages):
 
 @repair("moving-average-start")
 def begin_average_from_any_checkpoint():
-    """Let the average of ``--store-ema`` begin at the weights of a checkpoint without an average.
+    """Let the average of ``--store-ema`` begin at the model's weights if the checkpoint has no average.
 
-    fairseq deletes these weights before it needs them. ``--finetune-from-model`` and resuming end with ``KeyError: 'model'``. With
-    ``--ema-seed-model`` the average begins at the weights of that model, as fairseq documents. This repair also restores the number of
-    updates since the last average, for ``--ema-update-freq``. ``ReservoirTrainer`` calls the three functions below.
+    fairseq deletes the loaded weights before it builds the average, so ``--finetune-from-model`` and resuming end with ``KeyError:
+    'model'``. With ``--ema-seed-model`` the average begins at the weights of that model, as fairseq documents. This repair also restores
+    the number of updates since the last average, for ``--ema-update-freq``. ``ReservoirTrainer`` calls the three functions below.
     """
 
 
 @contextlib.contextmanager
 def average_loaded_later(trainer):
-    """Context in which fairseq loads a checkpoint without its average. ``begin_average`` loads the average afterwards."""
+    """Context in which fairseq loads a checkpoint but not the average in it. ``begin_average`` loads the average afterwards."""
     flags = trainer.cfg.ema
     if not (begin_average_from_any_checkpoint.is_applied and flags.store_ema):
         yield
@@ -87,7 +87,7 @@ def average_loaded_later(trainer):
 
 
 def begin_average(trainer, filename: str, extra_state: dict | None) -> None:
-    """Restore the average from a loaded checkpoint. If it has none, begin the average at the weights of the model."""
+    """Restore the average from a loaded checkpoint. If the checkpoint has no average, begin at the weights of the model."""
     flags = trainer.cfg.ema
     if not (begin_average_from_any_checkpoint.is_applied and flags.store_ema):
         return

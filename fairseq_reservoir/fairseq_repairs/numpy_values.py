@@ -1,7 +1,8 @@
 """Load numpy's numbers and arrays from a checkpoint with constructors that check their arguments.
 
-numpy's own constructors do not check them. A data type with objects, or with fields beyond its size, turns bytes of a file into a
-pointer. ``torch.load`` finds the constructors of this module under numpy's names. They accept only plain numbers.
+numpy's own constructors do not check their arguments. If a file contains a data type with objects, or with fields beyond its size, numpy
+uses bytes of the file as a pointer. ``torch.load`` calls the constructors of this module in place of numpy's. They accept only plain
+numbers.
 """
 
 import math
@@ -66,7 +67,7 @@ def number(kind, raw):
 
 
 def no_bytes() -> bytes:
-    """Replaces ``bytes``, with which a pickle creates the content of an empty array."""
+    """Replaces ``bytes``, which a pickle calls to create the content of an empty array."""
     return b""
 
 

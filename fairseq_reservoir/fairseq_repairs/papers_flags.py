@@ -1,7 +1,7 @@
 """Translate flags and architectures of the papers' official code into the flags of this package.
 
 A user who pastes a command of the one-layer supermask paper gets one line with the flags to give instead. docs/coming-from-the-papers.md
-explains them.
+explains these flags.
 """
 
 _ARCHITECTURE = "supermask_one_layer_transformer"

@@ -25,8 +25,9 @@ _GIVE_THE_SAME, _OR_RESET = (
 def count_groups_from_the_place():
     """Train to the end of the epoch after a resume with another ``--update-freq``.
 
-    fairseq counts groups of ``--update-freq`` batches from the start of the epoch. If a run resumes at a batch that is not a multiple of
-    the new ``--update-freq``, the epoch may have one more group. fairseq skips this group, and then trains the same epoch again.
+    fairseq counts groups of ``--update-freq`` batches from the start of the epoch. If a run resumes after a number of batches that is not
+    a multiple of the new ``--update-freq``, the epoch may have one group more than fairseq counts. fairseq skips this group, and then
+    trains the same epoch again.
     """
 
     class GroupedIterator(iterators.GroupedIterator):
@@ -77,7 +78,7 @@ def _wrap_iterator():
 
 
 def state_dict(original, iterator):
-    """Hook: add the entries of both repairs above to fairseq's state of an iterator."""
+    """Hook: add the number of processes and the description of the batches to fairseq's state of an iterator."""
     state = original(iterator)
     if resume_with_other_processes.is_applied:
         state = state | {_PROCESSES: iterator.num_shards}
@@ -87,7 +88,7 @@ def state_dict(original, iterator):
 
 
 def load_state_dict(original, iterator, state):
-    """Hook: check the batches of the saved state, convert its position for the number of processes of this run, and load it.
+    """Hook: check that the batches match the saved state, convert the saved position to this run's number of processes, and load it.
 
     Raises:
         InputError: this run cannot continue at that position.
@@ -128,7 +129,7 @@ def _counted_for_these_processes(iterator, state):
 
 
 def is_within(iterator: iterators.EpochBatchIterator, state: dict) -> bool:
-    """Whether the state is within an epoch of an iterator with one list of batches. Subclasses may have several lists."""
+    """Whether the saved position is within an epoch, and the iterator has one list of batches. Its subclasses may have several lists."""
     return type(iterator) is iterators.EpochBatchIterator and bool(state.get("iterations_in_epoch"))
 
 
@@ -160,8 +161,8 @@ def compare(saved: dict[str, int], now: dict[str, int]) -> None:
     """Refuse to resume if the batches of this run differ from the batches of the checkpoint.
 
     Args:
-        saved: result of ``describe`` for the saved iterator; empty for checkpoints of plain fairseq and of earlier versions.
-        now: result of ``describe`` for the iterator of this run.
+        saved: result of ``describe`` in the checkpoint; empty for checkpoints of plain fairseq and of earlier versions of this package.
+        now: result of ``describe`` in this run.
 
     Raises:
         InputError: the message names the flags that may differ.
@@ -175,11 +176,15 @@ def compare(saved: dict[str, int], now: dict[str, int]) -> None:
     if "grouped_shuffling" in differs:
         given, other, do = ("given", "without", "remove") if now["grouped_shuffling"] else ("not given", "with", "add")
         raise InputError(
-            f"--grouped-shuffling: is {given}, but the checkpoint was saved within an epoch {other} it; {do} the flag, {_OR_RESET}"
+            f"--grouped-shuffling: is {given}, but the checkpoint was saved within an epoch {other} this flag; {do} the flag, {_OR_RESET}"
         )
     if differs:
         this, that = (f"{found['number']} batches of {found['sentences']} sentences" for found in (now, saved))
-        other = f"the checkpoint was saved within an epoch of {that}" if this != that else "not those of the checkpoint"
+        other = (
+            f"the checkpoint was saved within an epoch of {that}"
+            if this != that
+            else "the checkpoint has different batches"
+        )
         raise InputError(
             f"--batch-size, --max-tokens or data: this run has {this}, but {other}; {_GIVE_THE_SAME}, {_OR_RESET}"
         )

@@ -1,4 +1,4 @@
-"""Repairs of the communication between the ranks of a run. ``cpu_launch`` repairs their start."""
+"""Repairs of the communication between the ranks of a run. ``cpu_launch`` repairs the start of ranks."""
 
 import inspect
 
@@ -21,8 +21,8 @@ from .repair import repair, wrap
 def let_ddp_wrap_cpu_modules():
     """Pass no device to torch's DistributedDataParallel if the module is on the CPU.
 
-    fairseq always passes ``device_ids=[device_id]``. torch refuses that for CPU modules, so the default
-    ``--ddp-backend pytorch_ddp`` cannot train on CPUs ("DistributedDataParallel's input module must be on ...").
+    fairseq always passes ``device_ids=[device_id]``. torch refuses a device id for a module on the CPU, so the default ``--ddp-backend
+    pytorch_ddp`` cannot train on CPUs ("DistributedDataParallel's input module must be on ...").
     """
 
     class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
@@ -42,9 +42,9 @@ def _uses(function, word) -> bool:
 def let_gloo_gather_objects():
     """Let ``all_gather_list`` work between CPU processes.
 
-    fairseq's function always allocates a CUDA buffer. Criteria with logs that cannot be summed end after the first update with
-    ``type torch.cuda.ByteTensor not available``. fairseq finds the buffers as attributes of ``distributed_utils.all_gather_list``, which
-    is now the hook.
+    fairseq's function always allocates a CUDA buffer. Criteria with logs that cannot be summed end after the first update with ``type
+    torch.cuda.ByteTensor not available``. fairseq reads its buffers from attributes of ``distributed_utils.all_gather_list``, so the hook
+    sets these attributes to CPU buffers.
     """
 
     def all_gather_list(original, data, group=None, max_size=16384):
@@ -66,8 +66,8 @@ def broadcast_checkpoints():
     """Resume a run with more than one rank.
 
     Rank 0 reads the checkpoint and broadcasts it. The other ranks unpickle it with ``torch.load``, which since torch 2.6 refuses the
-    configuration: ``Unsupported global: omegaconf.dictconfig.DictConfig``. torch's own function to broadcast objects accepts it. The
-    ranks of a run trust each other.
+    configuration: ``Unsupported global: omegaconf.dictconfig.DictConfig``. torch's own function to broadcast objects accepts the
+    configuration. It can run programs, but the ranks of a run trust each other.
     """
 
     def broadcast_object(original, obj, src_rank, group, dist_device):
@@ -82,8 +82,8 @@ def broadcast_checkpoints():
 def reduce_only_what_is_trained():
     """Reduce only the gradients of trained parameters with ``--ddp-backend legacy_ddp``.
 
-    fairseq reduces a buffer with room for all parameters, even if few have a gradient. The buffer has the dtype of the first parameter,
-    which may be frozen, or in half precision although mask scores, for example, are in fp32.
+    fairseq reduces a buffer as large as all parameters, even if few parameters have a gradient. The buffer has the dtype of the first
+    parameter, even if this parameter is frozen, or is in half precision while trained mask scores are in fp32.
     """
 
     def all_reduce_grads(original, ddp):
@@ -102,8 +102,8 @@ def score_everything_in_one_process():
     """Refuse ``--distributed-world-size`` above 1 if a command would score only the first part of the data.
 
     ``fairseq-generate`` and ``fairseq-eval-lm`` divide the data into parts, and print the BLEU or the loss of one part.
-    ``fairseq-eval-lm`` also does so with ``--num-shards``. A command that selects its part is not refused. ``trainer.reading_flags``
-    calls ``refuse_shares``.
+    ``fairseq-eval-lm`` also does so with ``--num-shards``. The command is not refused if a flag selects the part.
+    ``trainer.reading_flags`` calls ``refuse_shares``.
     """
 
 

@@ -1,4 +1,4 @@
-"""Repair of ``--checkpoint-activations``: train layers above frozen ones, and do not recompute frozen ones."""
+"""Repair of ``--checkpoint-activations``: train layers above frozen layers, and do not recompute frozen layers."""
 
 import functools
 
@@ -10,16 +10,16 @@ from .repair import repair, wrap
 
 @repair("recomputation")
 def recompute_what_is_trained() -> None:
-    """Let ``--checkpoint-activations`` train layers above frozen ones, without recomputing frozen ones."""
+    """Let ``--checkpoint-activations`` train layers above frozen layers, without recomputing frozen layers."""
     wrap(checkpoint_activations, "_checkpointed_forward", checkpointed_forward)
 
 
 def checkpointed_forward(original, forward, offload, *args, **kwargs):
-    """Run a layer. Run it again in the backward pass if its first input requires a gradient or the layer has a trained parameter.
+    """Run a layer. The backward pass runs it again if the layer's first input requires a gradient or the layer has a trained parameter.
 
-    If no input requires a gradient, fairseq computes none, not even for the layer's parameters. A layer above frozen embeddings is then
-    not trained. This hook gives such a layer an unused input that requires a gradient. It checks for trained parameters at every call,
-    because freeze schedules change them.
+    If no input of a layer requires a gradient, fairseq computes no gradients for the layer's parameters. A layer above frozen embeddings
+    is then not trained. This hook gives such a layer an unused input that requires a gradient. It looks for trained parameters at every
+    call, because freeze schedules change which parameters are trained.
     """
     first = next(iter((*args, *kwargs.values())), None)
     if not torch.is_grad_enabled() or getattr(first, "requires_grad", False):

@@ -25,7 +25,7 @@ _states: dict[str, str] = {}
 
 @dataclass(frozen=True)
 class Repair:
-    """A repair of one defect of the installed fairseq, or of its libraries. Calling it applies the repair if it is needed.
+    """A repair of one defect of the installed fairseq, or of its libraries. Calling the object applies the repair if it is needed.
 
     Attributes:
         name: name of the repair in lists and in ``FAIRSEQ_RESERVOIR_WITHOUT``.
@@ -50,17 +50,17 @@ class Repair:
 
     @property
     def is_applied(self) -> bool:
-        """Whether the repair is applied in this process. Functions that ``ReservoirTrainer`` calls for a repair check this."""
+        """Whether the repair is applied in this process. Functions that ``ReservoirTrainer`` calls for a repair check this property."""
         return self.state == APPLIED
 
     @property
     def is_conditional(self) -> bool:
-        """Whether the repair checks for the defect; otherwise it is always applied."""
+        """Whether the repair is applied only if its check finds the defect. Otherwise it is always applied."""
         return self.is_needed is not _always
 
     @property
     def purpose(self) -> str:
-        """The first line of the docstring of its function."""
+        """The first line of the docstring of ``put_right``."""
         return str(inspect.getdoc(self.put_right)).splitlines()[0].replace("``", "").rstrip(".")
 
 
@@ -69,12 +69,12 @@ def _always() -> bool:
 
 
 def repair(name: str, needed: Callable[[], bool] = _always):
-    """Decorator that makes a ``Repair`` of a function."""
+    """Decorator that turns a function into a ``Repair``."""
     return lambda put_right: Repair(name, put_right, needed)
 
 
 def apply(repairs: Iterable[Repair]) -> None:
-    """Apply each repair, in this order, if it is needed, not switched off and not applied yet.
+    """Apply the repairs in this order. Skip repairs that are not needed, are switched off, or have been applied before.
 
     Raises:
         InputError: ``FAIRSEQ_RESERVOIR_WITHOUT`` has an unknown name.
@@ -89,7 +89,7 @@ def apply(repairs: Iterable[Repair]) -> None:
 
 
 def switched_off(repairs: Iterable[Repair]) -> set[str]:
-    """The names in ``FAIRSEQ_RESERVOIR_WITHOUT``.
+    """Return the names of repairs in ``FAIRSEQ_RESERVOIR_WITHOUT``.
 
     Raises:
         InputError: a name is unknown.
@@ -102,11 +102,11 @@ def switched_off(repairs: Iterable[Repair]) -> set[str]:
 
 
 def wrap(owner, name: str, hook: Callable) -> None:
-    """Replace a callable by one that calls ``hook(original, ...)``. The same hook is not added twice.
+    """Replace a function by one that calls ``hook(original, ...)``. The same hook is not added twice.
 
     Args:
         owner: a module, or the class of a method. The hook of a method gets the instance or the class after ``original``.
-        name: name of any callable of a module, or of a function of a class.
+        name: name of a callable in the module, or of a method of the class.
         hook: a function that may call ``original`` with its arguments. If a function has two hooks, the later one is called first.
     """
     found = inspect.getattr_static(owner, name)
@@ -127,7 +127,7 @@ def wrap(owner, name: str, hook: Callable) -> None:
 
 
 def hooks_of(function: Callable) -> list[Callable]:
-    """The hooks of a function in the order in which they are called."""
+    """Return the hooks of a function in the order in which they are called."""
     found: Any = getattr(function, "__func__", function)
     hooks: list[Callable] = []
     while inspect.isfunction(found) and hasattr(found, "hook"):

@@ -1,4 +1,4 @@
-"""Repairs of writing checkpoints: write complete files with a hash, or none, and report disk errors in one line."""
+"""Repairs of writing checkpoints: write a complete file with a hash or no file, and report disk errors in one line."""
 
 import shutil
 
@@ -15,9 +15,9 @@ REFUSAL = "--save-dir: {path} cannot be written ({why}); earlier checkpoints are
 def write_once() -> None:
     """Write a checkpoint once, with a seal, and leave no incomplete file behind.
 
-    The seal is a hash at the end of the file; see ``archive``. When writing fails, fairseq tries twice more, and appends to the bytes
-    that are already written. If a later try succeeds, ``torch.load`` refuses the file. If none does, half a file and three tracebacks
-    remain.
+    The seal is a hash at the end of the file; see ``archive``. When writing fails, fairseq tries twice more, and appends to the bytes that
+    are already written. If a later attempt succeeds, ``torch.load`` refuses the file. If all attempts fail, an incomplete file and three
+    tracebacks remain.
     """
 
     def torch_persistent_save(original, obj, filename, async_write=False):
@@ -34,8 +34,9 @@ def write_once() -> None:
 def copy_checkpoints_whole() -> None:
     """Replace ``checkpoint_last.pt`` in one step.
 
-    fairseq writes one checkpoint under a temporary name and renames it, but it copies this file over the other checkpoints byte by
-    byte. If the run is stopped during the copy, or the disk is full, half a ``checkpoint_last.pt`` remains, which cannot be resumed.
+    fairseq writes the first checkpoint file of a save under a temporary name and renames it. It copies this file over the other
+    checkpoints, such as ``checkpoint_last.pt``, byte by byte. If the run is stopped during the copy, or the disk is full, the incomplete
+    ``checkpoint_last.pt`` cannot be resumed.
     """
 
     def copy(original, src_path, dst_path, overwrite=False):

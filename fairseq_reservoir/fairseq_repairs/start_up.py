@@ -20,8 +20,9 @@ _NUMPY_NAMES = {"int": int, "float": float, "compat": SimpleNamespace(long=np.in
 def restore_numpy_names():
     """Restore the names in numpy that fairseq still uses.
 
-    numpy 1.24 removed ``np.int`` and ``np.float``, which fairseq's span masks and CRF layer use. A later numpy 2 removed ``np.compat``,
-    which its text blocks for language models and ``fairseq-interactive`` use. A run then ends in the middle with an AttributeError.
+    numpy 1.24 removed ``np.int`` and ``np.float``, which fairseq's span masks and CRF layer use. A later version 2 of numpy removed
+    ``np.compat``, which fairseq uses in ``fairseq-interactive`` and in the text blocks of language models. Without this repair, a run ends
+    in the middle with an AttributeError.
     """
     for name in _NUMPY_NAMES.keys() - vars(np).keys():
         setattr(np, name, _NUMPY_NAMES[name])
@@ -29,7 +30,7 @@ def restore_numpy_names():
 
 @repair("length-buckets", needed=lambda: "interpolation" not in inspect.signature(np.percentile).parameters)
 def find_buckets_of_lengths():
-    """Let ``--num-batch-buckets`` work with numpy 2.4, which removed the old name of an argument."""
+    """Let ``--num-batch-buckets`` work with numpy 2.4, which removed an argument of ``np.percentile``."""
 
     def get_buckets(original, sizes, num_buckets):
         return np.unique(np.percentile(sizes, np.linspace(0, 100, num_buckets + 1), method="lower")[1:])
@@ -55,13 +56,13 @@ def name_unused_validation():
 def keep_bf16_off_tpu():
     """Keep ``--bf16`` from switching on ``--tpu``.
 
-    ``parse_args_and_arch`` turns every ``--bf16`` into ``--bf16 --tpu``, which on a CPU or GPU ends with ``'NoneType'
-    object has no attribute 'xla_device'``. ``trainer.reading_flags`` calls ``restore_tpu``.
+    fairseq's ``parse_args_and_arch`` adds ``--tpu`` to every ``--bf16``. On a CPU or GPU, the training then ends with ``'NoneType' object
+    has no attribute 'xla_device'``. ``trainer.reading_flags`` calls ``restore_tpu``.
     """
 
 
 def restore_tpu(parser, flags, words) -> None:
-    """Set ``flags.tpu`` to the default of the parser, if ``--tpu`` is not among the words of the command line."""
+    """Set ``flags.tpu`` to the default of the parser, if the command line does not contain ``--tpu``."""
     if keep_bf16_off_tpu.is_applied and Given(flags).bf16 and "--tpu" not in words:
         flags.tpu = bool(parser.get_default("tpu"))
 
@@ -70,8 +71,8 @@ def restore_tpu(parser, flags, words) -> None:
 def hush_hydra():
     """Hide hydra's deprecation warnings about fairseq's use of hydra.
 
-    Every command starts with about twenty lines of warnings, in which the message about a mistyped flag is easily missed. A user cannot
-    avoid them. The user's own warning filters still have priority.
+    Every command starts with about twenty lines of these warnings. They hide the message about a mistyped flag, and a user cannot avoid
+    them. The user's own warning filters still have priority.
     """
     warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\.", append=True)
     warnings.filterwarnings("ignore", message=r"\s*'\w+' is validated against ConfigStore schema", append=True)

@@ -17,7 +17,7 @@ _COUNTED = ("best", "num_runs")  # fairseq stores both as attributes of should_s
 
 
 def _command():
-    """The module of the running ``fairseq-train``. ``python -m fairseq_cli.train`` runs a second copy of it, ``__main__``."""
+    """Return the module of the running ``fairseq-train``. With ``python -m fairseq_cli.train`` the running copy is ``__main__``."""
     main = sys.modules["__main__"]
     return main if hasattr(main, "should_stop_early") else fairseq_cli.train
 
@@ -25,7 +25,7 @@ def _command():
 def forget_earlier_runs() -> None:
     """Delete the best losses of earlier trainings in this process, such as jobs of a hydra multirun.
 
-    fairseq stores them as attributes of functions.
+    fairseq stores these losses as attributes of functions.
     """
     vars(checkpoint_utils.save_checkpoint).pop("best", None)
     for name in _COUNTED:
@@ -36,8 +36,8 @@ def forget_earlier_runs() -> None:
 def remember_patience():
     """Restore the count of ``--patience`` when a training is resumed.
 
-    fairseq starts again at 0, so the training continues for up to ``--patience`` more validations. ``ReservoirTrainer`` calls
-    ``patience_state`` and ``restore_patience``.
+    In a resumed training, fairseq starts the count at 0, so the training continues for up to ``--patience`` more validations.
+    ``ReservoirTrainer`` calls ``patience_state`` and ``restore_patience``.
     """
 
 
@@ -78,10 +78,11 @@ def train_no_further():
 
 @repair("nan-detector")
 def name_what_diverged():
-    """End a training with NaN or infinite gradients with the message that describes them.
+    """Print fairseq's report on NaN or infinite gradients when they end a training.
 
-    To describe them, fairseq repeats the update with hooks in the backward pass. torch cannot attach these to the output of an encoder, so
-    the training ends with StopIteration. With this repair only the forward pass has hooks. Gradient norms are still logged by name.
+    For the report, fairseq repeats the update with hooks in the forward and the backward pass. torch cannot attach backward hooks to the
+    output of an encoder, so the training ends with StopIteration. With this repair, only the forward pass has hooks. The report still
+    contains the gradient norm of each parameter.
     """
 
     def check_forward(original, detector, model, forward=True, backward=True):

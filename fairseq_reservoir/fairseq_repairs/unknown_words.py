@@ -17,7 +17,7 @@ NO_FILE = "@@ "
 
 
 class _Aligned(list):
-    """An alignment. ``words`` has the original source words, or is None if they are not available."""
+    """An alignment of source and target tokens. ``words`` contains the original source words; None if they are not available."""
 
     words: list[str] | None = None
 
@@ -28,10 +28,11 @@ def replace_unknown_words():
 
     Each unknown word is replaced by the source word with the most attention.
 
-    If the flag has no value, fairseq opens a file named ``"@@ "``. If it names a file, fairseq ends in an IndexError, because it computes
-    no alignment without ``--print-alignment``. With ``--print-alignment`` it ends in a TypeError, because the alignment is a list of
-    pairs. In ``fairseq-interactive``, fairseq would insert ``<unk>`` for a source word that is also unknown. This repair inserts the
-    original word. Subwords are replaced before they are joined. ``fairseq-generate`` still needs text data (``--dataset-impl raw``).
+    Without a value for the flag, fairseq opens a file named ``"@@ "``. With the name of a file, fairseq ends in an IndexError, because it
+    computes no alignment without ``--print-alignment``. With ``--print-alignment`` it ends in a TypeError, because the alignment is a list
+    of pairs. If the source word is not in the dictionary either, ``fairseq-interactive`` of plain fairseq inserts ``<unk>``. This repair
+    inserts the original word. Unknown subwords are replaced before subwords are joined to words. ``fairseq-generate`` still needs text
+    data (``--dataset-impl raw``).
     """
 
     def load_align_dict(original, replace_unk):
@@ -99,7 +100,7 @@ def _alignment(hypothesis, source, dictionary):
 
 
 def _replaced(tokens, words, alignment, align_dict, dictionary, ignored):
-    """Return the words of a translation, with unknown words replaced."""
+    """Return the words of a translation. Unknown words are replaced by source words or their entries in ``align_dict``."""
     source_of = _sources(alignment)
     ignored |= {dictionary.bos(), dictionary.eos(), dictionary.pad()}
     place, found = 0, []

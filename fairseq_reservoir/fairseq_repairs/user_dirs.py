@@ -1,4 +1,4 @@
-"""Repairs of the function that imports a ``--user-dir``. Every fairseq command begins with it."""
+"""Repairs of fairseq's ``import_user_module``, which imports a ``--user-dir``. Every fairseq command calls this function first."""
 
 import os
 import sys
@@ -25,10 +25,11 @@ def report_input_errors():
 
 @repair("user-dir")
 def import_user_dirs_once():
-    """Let every process of a run import its ``--user-dir`` by any path to the folder.
+    """Let every process of a run import its ``--user-dir``, whichever path to the folder is given.
 
-    fairseq compares paths as texts. It finds a folder beside its own as ``.../fairseq/../NAME``, but a child process has imported the
-    package from ``.../NAME``. The child process then ends with "not globally unique" (fairseq#2143, #3299, #4875).
+    fairseq compares paths as strings. If the folder is beside fairseq's own folder, fairseq's path to it is ``.../fairseq/../NAME``, but a
+    child process has imported the package from ``.../NAME``. The child process then ends with "not globally unique" (fairseq#2143, #3299,
+    #4875).
     """
     wrap(utils, "import_user_module", import_user_module)
 
@@ -44,8 +45,8 @@ def import_user_module(original, args):
 def is_imported(user_dir: str | None) -> bool:
     """Whether the package in ``user_dir`` is imported already.
 
-    A name without a folder stands for the package that fairseq or Python finds. So does the clone of a repository that contains a
-    package of the same name.
+    If ``user_dir`` is a name and no such folder exists, it stands for the package of this name that fairseq or Python finds. The clone of
+    a repository that contains a package of the same name also stands for this package.
 
     Raises:
         InputError: a different package of this name is already imported.

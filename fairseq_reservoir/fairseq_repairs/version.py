@@ -1,4 +1,4 @@
-"""Version of the package, read by pip without other imports, and detection of copies of the package."""
+"""Version of the package, and detection of other copies of the package. pip reads the version without importing other modules."""
 
 from pathlib import Path
 
@@ -8,7 +8,8 @@ __version__ = "0.2.0"
 def is_plugin(folder: Path) -> bool:
     """Whether a ``--user-dir`` is this plugin or another copy of it.
 
-    The package name without a folder means the installed package, unless the current folder has a package of this name.
+    If ``folder`` is only the name of the package, it means the installed package, unless the current folder contains a package of this
+    name.
     """
     here = Path(__file__)
     package = here.parents[1]

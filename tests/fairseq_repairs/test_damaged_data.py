@@ -25,8 +25,8 @@ TRIES = [pytest.param(60, id="60"), pytest.param(1000, id="1000", marks=pytest.m
         (b"a 1\nb x\n", "line 2, 'b x', must be a word and its count"),
         (b"a 1\nb 1.5\n", "line 2, 'b 1.5', must be a word and its count"),
         (b"a\t1\n", r"line 1, 'a\\t1', must be a word and its count"),
-        (b"a 1\nb 1\na 2\n", "line 3 repeats 'a'; each word needs one line"),
-        (b"a 1\n</s> 2\n", "line 2 repeats '</s>'; each word needs one line"),
+        (b"a 1\nb 1\na 2\n", "line 3 repeats 'a'; remove the line"),
+        (b"a 1\n</s> 2\n", "line 2 repeats '</s>'; remove the line"),
         (b"a 1\n#fairseq:overwrite\n", "line 2, '#fairseq:overwrite', must be a word and its count"),
         (b"a 1\nb #fairseq:overwrite\n", "line 2, 'b #fairseq:overwrite', must be a word and its count"),
         (b"a 1\nb\xff 1\n", r"line 2 is not UTF-8 \(byte 0xff\)"),
@@ -66,7 +66,7 @@ def test_an_overwritten_word(tmp_path):
     dictionary = Dictionary.load(str(path))
     assert dictionary.symbols[4:] == ["a", "b", "a"] and dictionary.index("a") == 6
     path.write_text("a 1\na 3 #fairseq:overwrite\na 4\n")
-    with pytest.raises(InputError, match="line 3 repeats 'a'; each word needs one line"):
+    with pytest.raises(InputError, match="line 3 repeats 'a'; remove the line"):
         Dictionary.load(str(path))
 
 
@@ -139,7 +139,7 @@ def test_undamaged_files_pass(kind, sentences, tmp_path):
         ("mmap", "bin", lambda c: c + b"\0\0", "bin: damaged, it has 30 bytes, but .*idx describes 28"),
         ("mmap", "bin", lambda c: b"", "bin: damaged, it has 0 bytes, but .*idx describes 28"),
         ("lazy", "idx", lambda c: b"x" + c[1:], "idx: damaged, it begins with b'xNTIDX"),
-        ("lazy", "idx", lambda c: c[:24] + struct.pack("<Q", 8) + c[32:], "idx: damaged, it has 5 lengths for 5 sentences, and 8 bytes"),
+        ("lazy", "idx", lambda c: c[:24] + struct.pack("<Q", 8) + c[32:], "idx: damaged, its header describes 5 sentences with 5 lengths"),
         ("lazy", "idx", lambda c: c[:32] + struct.pack("<Q", 2**40) + c[40:], "idx: damaged, it has 184 bytes, but its header describes"),
         ("lazy", "idx", lambda c: c[:-8] + struct.pack("<q", 4), "idx: damaged, the offset or length of sentence 5"),
         ("lazy", "idx", lambda c: c[:104] + struct.pack("<q", -1) + c[112:], "idx: damaged, the offset or length of sentence 2"),

@@ -107,7 +107,7 @@ OTHERS = {
     ),
     "the same numbers of both": (
         over([[0], [1, 2, 3], [4], [5]]),
-        f"{BATCHES} 4 batches of 6 sentences, but not those of the checkpoint; {SAME}",
+        f"{BATCHES} 4 batches of 6 sentences, but the checkpoint has different batches; {SAME}",
     ),
     "seed": (
         over(SIX, seed=4),
@@ -116,7 +116,7 @@ OTHERS = {
     ),
     "grouped shuffling": (
         over(SIX, grouped_shuffling=True),
-        f"--grouped-shuffling: is given, but the checkpoint was saved within an epoch without it; remove the flag, {RESET}",
+        f"--grouped-shuffling: is given, but the checkpoint was saved within an epoch without this flag; remove the flag, {RESET}",
     ),
 }
 

@@ -164,7 +164,7 @@ def test_valid_flags_pass_until_the_data_are_checked(tmp_path, flags):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ("--max-tokens 3", "--max-tokens 3 (in validation --max-tokens-valid): a sentence is longer; raise the limit"),
+        ("--max-tokens 3", "--max-tokens 3 (--max-tokens-valid in validation): a sentence is longer; raise the limit"),
         (
             "--batch-size 4 --share-all-embeddings --decoder-embed-dim 16",
             "--share-all-embeddings requires --encoder-embed-dim to match --decoder-embed-dim",
