@@ -1,7 +1,8 @@
 """Compute fp32 matrix products with oneDNN on a CPU, except the batched products of attention.
 
-With ``torch.set_float32_matmul_precision("medium")``, oneDNN computes ``mm``, ``addmm``, ``bmm``, and the small products inside torch's
-attention kernel, which is then six times slower. The setting is global in the process, and the backward pass reads it too.
+With ``torch.set_float32_matmul_precision("medium")``, oneDNN computes ``mm``, ``addmm`` and ``bmm``. It also computes the small products
+inside torch's attention kernel, which makes this kernel six times slower. The setting is global in the process, and also affects the
+backward pass.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ _in_use: ContextVar[bool] = ContextVar("other_products", default=False)
 
 @contextmanager
 def other_products(wanted: bool = True) -> Iterator[None]:
-    """Compute fp32 products with oneDNN inside the block, and with torch's default afterwards. If not ``wanted``, do nothing."""
+    """Compute fp32 products with oneDNN inside the block, and in torch's default way afterwards. If not ``wanted``, do nothing."""
     if not wanted:
         yield
         return
@@ -33,13 +34,14 @@ def other_products(wanted: bool = True) -> Iterator[None]:
 
 
 def usual_products(function: Callable[..., Any], *inputs: Tensor | None) -> Any:
-    """Compute ``function(*inputs)`` and its gradient with torch's default products, even inside ``other_products``.
+    """Compute ``function(*inputs)`` and its gradients in torch's default way, even inside ``other_products``.
 
-    torch's autograd engine runs the newest node first, so during the backward pass of ``function`` no other products run.
+    torch's autograd engine runs the newest node first. Other parts of the model therefore compute no products during the backward pass of
+    ``function``.
 
     Args:
-        function: returns a tensor, or a tuple of tensors and None.
-        inputs: the tensors that get a gradient from ``function``, except weights that it uses.
+        function: a function that returns a tensor, or a tuple with entries that are tensors or None.
+        inputs: the arguments of ``function``: all tensors to which it passes a gradient, except its weights.
     """
     if torch.compiler.is_compiling() or not _in_use.get():
         return function(*inputs)
@@ -57,7 +59,7 @@ def usual_products(function: Callable[..., Any], *inputs: Tensor | None) -> Any:
 
 
 class _Enter(torch.autograd.Function):
-    """Identity on a function's inputs. Its backward pass runs after the function's, and switches oneDNN on again."""
+    """Identity on the inputs of a function. In the backward pass it runs after the function, and switches oneDNN on again."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -72,7 +74,7 @@ class _Enter(torch.autograd.Function):
 
 
 class _Leave(torch.autograd.Function):
-    """Identity on a function's outputs. Its backward pass runs before the function's, and switches to torch's default."""
+    """Identity on the outputs of a function. In the backward pass it runs before the function, and switches to torch's default."""
 
     @staticmethod
     def forward(ctx: Any, *outputs: Tensor | None) -> tuple[Tensor | None, ...]:

@@ -1,4 +1,4 @@
-"""``--fast``: train the same model with fewer passes over memory, and log which parts of the training change."""
+"""``--fast``: train the same model with fewer passes over memory, and log which components of the training are replaced."""
 
 import logging
 
@@ -24,7 +24,7 @@ def is_enabled(cfg) -> bool:
 
 
 def start(cfg, model, criterion):
-    """With ``--fast``, prepare a model for training. Return the criterion to train it with."""
+    """Prepare a model for a training with ``--fast``. Return the criterion for the training. Without ``--fast``, change nothing."""
     if not is_enabled(cfg):
         return criterion
     optimizer = choice_of(cfg.optimizer)
@@ -33,7 +33,7 @@ def start(cfg, model, criterion):
 
 
 def use(model, criterion):
-    """Replace the parts of a model that ``describe`` reports as on. Return the criterion to train the model with."""
+    """Replace dropout, attention and loss of a model where ``--fast`` supports them. Return the criterion for the training."""
     use_fast_dropout(model)
     use_fast_attention(model, weights_unread=reads_only_logits(type(criterion)))
     if unsupported_reason(model, type(criterion), criterion):
@@ -42,7 +42,7 @@ def use(model, criterion):
 
 
 def describe(model, criterion: type, options, optimizer: str | None, cfg) -> str:
-    """List the parts of a training, one per line: whether ``--fast`` changes the part, or the reason why it does not.
+    """List the components of a training that ``--fast`` can replace, one per line: "on", or "off" with the reason.
 
     Args:
         criterion: the class of the criterion.
@@ -69,7 +69,7 @@ def describe(model, criterion: type, options, optimizer: str | None, cfg) -> str
         "optimizer": adam,
         "products": f"off: {products}"
         if products
-        else "the faster of two kinds, measured at the start; an earlier version gained time on one AMD EPYC (AVX-512)",
+        else "torch's default or oneDNN's, measured at the start; an earlier version of --fast gained time on one AMD EPYC (AVX-512)",
     }
     return "\n".join(f"  {name:<10} {state}" for name, state in lines.items())
 
@@ -82,7 +82,7 @@ def describe_for_plan(model, args, cfg) -> str:
 
 
 def _half(cfg):
-    """Return the given flag with which no float32 weights are stored, or an empty text. ``cfg`` is grouped or flat."""
+    """Return the flag of half precision without float32 weights, if one is given, else an empty text. ``cfg`` is grouped or flat."""
     common = _group(cfg, "common")
     if common.memory_efficient_fp16:
         return "--memory-efficient-fp16"
@@ -90,5 +90,5 @@ def _half(cfg):
 
 
 def _group(cfg, name):
-    """Return a group of a configuration. A flat ``cfg``, which has the options of all groups, is returned itself."""
+    """Return a group of a configuration. If ``cfg`` is flat, return ``cfg``, because it contains the options of all groups."""
     return getattr(cfg, name, None) or cfg

@@ -11,15 +11,15 @@ from .tensor_lists import GradientLists, same
 
 
 class FastAdam(Adam):
-    """fairseq's ``Adam`` in one pass. The update is the same up to rounding, and so is the state in checkpoints.
+    """fairseq's ``Adam`` in one pass. The updates, and the state in checkpoints, equal fairseq's up to rounding.
 
     Step t updates a parameter p with gradient g and moments m and v. b1 and b2 are the betas, lr the learning rate, wd the weight decay.
 
         m <- b1 m + (1 - b1) g,  v <- b2 v + (1 - b2) g^2,  p <- p - lr wd p - lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps)
 
-    torch's fused kernel divides by sqrt(v / (1 - b2^t)) + eps'. With eps' = eps / sqrt(1 - b2^t), the update is the same.
-    fairseq's own step runs with amsgrad, for sparse gradients, and if a parameter is not float32.
-    The kernel's lists of tensors are rebuilt only if a gradient or the state of a parameter has been replaced.
+    torch's fused kernel divides by sqrt(v / (1 - b2^t)) + eps'. With eps' = eps / sqrt(1 - b2^t), the update is the same. fairseq's own
+    step runs with amsgrad, for sparse gradients, and if a parameter is not float32. The lists of tensors that the kernel gets are cached
+    until a gradient or the state of a parameter is replaced.
     """
 
     _groups: "tuple[_Group, ...]" = ()
@@ -73,7 +73,7 @@ def use_fast_adam(optimizer) -> None:
 
 
 class _Found:
-    """The parameters of a group that have gradients, their devices, and whether the fused kernel supports all these tensors."""
+    """The parameters of a group that have a gradient, their devices, and whether the fused kernel supports the parameters and gradients."""
 
     def __init__(self, parameters, gradients):
         self.parameters = parameters
@@ -82,14 +82,14 @@ class _Found:
 
 
 class _Group:
-    """The lists of tensors of a group of parameters."""
+    """The cached lists of tensors of one parameter group."""
 
     def __init__(self, gradients=None):
         self.gradients = gradients or GradientLists(_Found)
         self._parameters, self._devices, self._batches = [], [], []
 
     def batches_of(self, found, states):
-        """Return one batch for each device and step number, because a call of the fused kernel has one of each."""
+        """Return one batch for each pair of device and step number, because one call of the fused kernel supports only one pair."""
         known = same(found.parameters, self._parameters) and found.devices == self._devices
         if not (known and all(batch.is_current() for batch in self._batches)):
             self._parameters, self._devices = found.parameters, found.devices
@@ -110,7 +110,7 @@ class _Batch:
         self.means, self.squares = ([state[name] for state in self.states] for name in ("exp_avg", "exp_avg_sq"))
 
     def is_current(self):
-        """Whether the states still contain the same tensors, and equal step numbers."""
+        """Whether the parameters' states still contain the listed tensors, and all have the same step number."""
         steps = [state["step"] for state in self.states]
         return (
             steps.count(steps[0]) == len(steps)

@@ -1,4 +1,4 @@
-"""Faster attention in training: one projection for q, k and v, and torch's fused kernel also where fairseq does not use it."""
+"""Faster attention in training: one projection for q, k and v, and torch's fused kernel for attention to the source, too."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,10 +25,10 @@ _REGISTER, _PAYS = 16, 64
 class FastAttention(MixedIn):
     """Mix-in for a ``MultiheadAttention``: y = concat_h(softmax(q_h k_h^T / sqrt(d_h) + mask) v_h) Wo^T + bo, (time, batch, dim).
 
-    Attention to the source uses torch's fused kernel too. fairseq computes it step by step. Projections of the same input are computed as
-    one matmul if they are plain layers that are all trained or all frozen. On a CPU, torch's kernel is slow with dropout and in half
-    precision, where its backward pass takes eight times as long, so it is not used there. On a GPU, torch's cuDNN kernel is not used for
-    small batches (``without_plans``).
+    torch's fused kernel is also used for attention to the source, which fairseq computes step by step. Projections of the same input are
+    computed as one matmul if they are plain layers that are all trained or all frozen. On a CPU, torch's kernel is not used with dropout
+    or in half precision, because it is slow. In half precision, its backward pass takes eight times as long. On a GPU, torch's cuDNN
+    kernel is not used for small batches (``without_plans``).
 
     With ``weights_unread`` no attention weights are computed. fairseq's own forward runs outside training, with a cache, and if fairseq
     adds keys of its own (``bias_k``, ``add_zero_attn``).
@@ -91,7 +91,7 @@ def _together(x: Tensor, *layers: Any) -> tuple[Tensor, ...]:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """Compute softmax(q k^T / sqrt(d) + mask) v; q, k, v: (batch, heads, time, d). None stands for a mask of 0.
+    """Compute softmax(q k^T / sqrt(d) + mask) v; q, k, v: (batch, heads, time, d). Without a mask, ``mask`` is None.
 
     As in torch's kernel, the result is 0 for a token that can attend to no token, such as padding before a decoder's sentence.
     """
@@ -114,10 +114,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float)
 def without_plans(x: Tensor, tokens: int = 0) -> Iterator[None]:
     """Disable cuDNN's attention inside the block for a small batch. torch prefers cuDNN in half precision on a Hopper GPU.
 
-    cuDNN makes a plan for every new batch shape. The plan takes longer than the update of a small batch, and fairseq's batches have
-    hundreds of shapes. torch's other kernels need no plan. Large batches have few shapes, and cuDNN is faster for them. The setting is
-    global in the process. If several threads use models at the same time, it may stay disabled. Inside torch.compile, which cannot
-    read the setting, nothing is changed.
+    cuDNN computes an execution plan for every new batch shape. The plan takes longer than the update of a small batch, and fairseq's
+    batches have hundreds of shapes. torch's other kernels need no plan. Large batches have few shapes, and cuDNN is faster for large
+    batches. The setting is global in the process. If several threads use models at the same time, cuDNN's attention may stay disabled.
+    torch.compile cannot read the setting, so this function does nothing inside it.
 
     Args:
         x: a tensor on the device of the attention.
@@ -135,7 +135,7 @@ def without_plans(x: Tensor, tokens: int = 0) -> Iterator[None]:
 
 
 def _softmax(x: Tensor) -> Tensor:
-    """Compute a softmax over the last dimension. Rows shorter than a SIMD register, for which torch is up to 9x slower, are padded.
+    """Compute a softmax over the last dimension. Rows shorter than a SIMD register are padded, because torch is up to 9x slower for them.
 
     Short rows in half precision are computed in float32, because fewer float32 values fill a register.
     """
@@ -148,11 +148,11 @@ def _softmax(x: Tensor) -> Tensor:
 
 
 def use_fast_attention(model: nn.Module, weights_unread: bool) -> None:
-    """Replace every attention module of a model by one that trains faster.
+    """Replace the attention modules of a model by faster modules.
 
     Args:
-        model: the model. Attention modules with their own computation are kept.
-        weights_unread: whether nothing reads the attention weights that the decoder requests from its last layer.
+        model: the model. Attention modules that do not compute fairseq's attention are not replaced.
+        weights_unread: True if nothing reads the attention weights that the decoder requests from its last layer.
     """
     replace_modules(model, partial(fast_attention, weights_unread=weights_unread))
 
@@ -167,7 +167,7 @@ def fast_attention(module: nn.Module, weights_unread: bool) -> nn.Module | None:
 
 
 def is_usual(attention: MultiheadAttention) -> bool:
-    """Whether an attention module computes the same as fairseq's ``MultiheadAttention``, which is not true of all subclasses.
+    """Whether an attention module computes the same function as fairseq's ``MultiheadAttention``. Subclasses may compute another function.
 
     Return False if projections have hooks, such as those that --quant-noise-pq adds, because fairseq's self-attention calls no hooks.
     """

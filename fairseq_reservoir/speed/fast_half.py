@@ -1,4 +1,4 @@
-"""fairseq's optimizer for ``--bf16`` and ``--fp16``, with operations on lists of tensors instead of one parameter at a time."""
+"""fairseq's optimizer for ``--bf16`` and ``--fp16``, with operations on lists of tensors instead of single tensors."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -21,8 +21,8 @@ class FastHalf(MixedIn):
         G <- float32(g) before the step,  P <- Adam(P, c G),  p <- half(P) after the step
 
     Copies and products are bit-identical to fairseq's. The norm of G equals fairseq's up to rounding. fairseq stores all P as a list, or
-    with ``--fp16`` in one flat tensor, which is split into views once. ``clip_grad_norm`` waits for the device once (``fetch``). With a
-    loss scale, fairseq waits three times.
+    with ``--fp16`` in one flat tensor. The flat tensor is split into views once. ``clip_grad_norm`` waits for the device once (``fetch``).
+    With a loss scale, fairseq's function waits three times.
     """
 
     # Function that copies the gradient norm to the CPU.
@@ -68,9 +68,10 @@ class FastHalf(MixedIn):
         return self._pairs[1]
 
     def _splits(self):
-        """Return (weights, gradients): views of the flat tensors, one for each parameter. None if fairseq must split the tensors.
+        """Return (weights, gradients): views of the flat tensors, one for each parameter. None if fairseq must split them itself.
 
-        fairseq must do so if a parameter is frozen, which then has no gradient, and on several devices, which have a tensor each.
+        fairseq must split them if a parameter is frozen, because a frozen parameter has no gradient, and if parameters are on several
+        devices, because each device has its own flat tensor.
         """
         flats = list(self.fp32_params.values()) if isinstance(self.fp32_params, dict) else []
         if len(flats) != 1 or flats[0].grad is None or not all([p.requires_grad for p in self.fp16_params]):

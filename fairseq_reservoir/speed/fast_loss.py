@@ -1,4 +1,4 @@
-"""fairseq's cross entropies, with the loss computed by the decoder, which then needs no logits at padding."""
+"""fairseq's cross entropies, with the loss computed by the decoder. The decoder then computes no logits at padding."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def reads_only_logits(criterion: type[FairseqCriterion]) -> bool:
 
 
 def unsupported_reason(model: nn.Module, criterion: type, options) -> str | None:
-    """Return why a model and a criterion cannot use ``FastLoss``; None if they can. ``options`` has the criterion's options."""
+    """Return why a model and a criterion cannot use ``FastLoss``; None if they can. ``options``: the criterion's options, as attributes."""
     decoder = getattr(model, "decoder", None)
     if not reads_only_logits(criterion):
         return f"{criterion.__name__} is not one of fairseq's cross entropies"

@@ -1,4 +1,4 @@
-"""fairseq's masked language model loss, without a wait for the device to find the masked tokens."""
+"""fairseq's masked language model loss, which finds the masked tokens without waiting for the device."""
 
 from typing import Any
 
@@ -16,9 +16,10 @@ from . import known_padding
 class FastMaskedLm(MixedIn):
     """Mix-in for ``masked_lm``: the sum of -log p(target) over the masked tokens, for batches that ``known_padding`` has marked.
 
-    fairseq selects the masked tokens by a boolean mask, so the host must read their number from the device, in the backward pass too.
-    Here the number comes from the batch's copy on the CPU, and a stable sort on the device finds the places. Losses have the bits of
-    fairseq's. fairseq's own function runs for unmarked batches and for batches without a masked token.
+    fairseq selects the masked tokens by a boolean mask, so the host must read their number from the device, in the backward pass too. This
+    mix-in counts the masked tokens in the batch's copy on the CPU, and finds their positions with a stable sort on the device. Losses are
+    bit-identical to fairseq's. fairseq's own function runs for batches that ``known_padding`` has not marked, and for batches without a
+    masked token.
     """
 
     def forward(self, model, sample, reduce=True):
@@ -46,7 +47,7 @@ class FastMaskedLm(MixedIn):
 
 
 class PlacesLmHead(MixedIn):
-    """Mix-in for RoBERTa's language model head: ``masked_tokens`` can also be places in the flattened batch, int64."""
+    """Mix-in for RoBERTa's language model head: ``masked_tokens`` can also be a tensor of positions in the flattened batch, int64."""
 
     def forward(self, features: Any, masked_tokens: Any = None, **kwargs: Any) -> Any:
         if masked_tokens is not None and masked_tokens.dtype == torch.int64:
@@ -55,7 +56,7 @@ class PlacesLmHead(MixedIn):
 
 
 def use_fast_masked_lm(model: nn.Module, criterion: FairseqCriterion) -> FairseqCriterion:
-    """Let a RoBERTa find masked tokens without waiting for the device. Return the new criterion, or other criteria unchanged."""
+    """Let a RoBERTa find masked tokens without waiting for the device. Return the new criterion, or an unsupported one unchanged."""
     encoder: Any = getattr(model, "encoder", None)
     usual = (
         isinstance(model, RobertaModel)

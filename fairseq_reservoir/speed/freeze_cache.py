@@ -25,10 +25,10 @@ def read_setting(cfg: Any) -> tuple[str | None, bool]:
 
 
 def check_flags(cfg: Any) -> None:
-    """Refuse flags that cannot be combined with a cache of a frozen prefix. This runs before data is read.
+    """Refuse flags that cannot be combined with a cached or dropout-free frozen prefix. Call this before data is read.
 
     Raises:
-        InputError: such a flag is given.
+        InputError: a flag cannot be combined with ``--freeze-cache`` or ``--frozen-prefix-no-dropout``.
     """
     where, no_dropout = read_setting(cfg)
     flag = f"--freeze-cache {where}" if where else "--frozen-prefix-no-dropout"
@@ -55,7 +55,7 @@ def find_prefix(trainer, cfg, model) -> None:
     """Set ``trainer.frozen_prefix``. Call this before fairseq wraps the model, which changes the names of parameters.
 
     Raises:
-        InputError: the model never has a frozen prefix.
+        InputError: the model has no frozen prefix at any update of the training.
     """
     where, no_dropout = read_setting(cfg)
     trainer.frozen_prefix = trainer.prefix_cache = None
@@ -78,7 +78,7 @@ def find_prefix(trainer, cfg, model) -> None:
 
 
 def start(trainer) -> None:
-    """Create the cache at the start of the training, after a checkpoint was loaded. Frozen tensors do not change any more."""
+    """Create the cache at the start of the training. Call this after a checkpoint is loaded, because loading changes frozen tensors."""
     prefix, options = trainer.frozen_prefix, trainer.cfg.model
     where, _ = read_setting(trainer.cfg)
     if prefix is not None:
@@ -132,11 +132,14 @@ def log_size(trainer, iterator) -> None:
             each = f" in each of {processes} processes, because they exchange batches between epochs" * (processes > 1)
             logger.info("--freeze-cache memory: about %d MiB when all batches are cached%s", mib, each)
             if mib > limit:
-                logger.warning("--freeze-cache-mib %d: not all batches will be cached; all of them need %d", limit, mib)
+                logger.warning("--freeze-cache-mib %d: not all batches will be cached; all need %d MiB", limit, mib)
 
 
 def size_of(iterator: Any, cache: PrefixCache, trainer: Any) -> int | None:
-    """Predict the bytes of all cached batches: sum of sentences x longest sentence x dim x bytes per number. None without lengths."""
+    """Predict the bytes of all cached batches: sum of sentences x longest sentence x dim x bytes per number.
+
+    Return None if the lengths of the sentences are unknown.
+    """
     dataset = iterator.dataset
     lengths = getattr(dataset, "src_sizes", getattr(dataset, "sizes", None))
     if lengths is None or getattr(lengths, "ndim", 0) != 1:
@@ -148,7 +151,7 @@ def size_of(iterator: Any, cache: PrefixCache, trainer: Any) -> int | None:
 
 
 def _follow(trainer):
-    """Set the prefix's depth, dropout and cache for the parameters that are frozen at this update."""
+    """Adapt the prefix's depth, dropout and cache to the parameters that are frozen at this update."""
     prefix, cache, schedule = trainer.frozen_prefix, trainer.prefix_cache, trainer.freeze_schedule
     frozen = schedule.frozen(trainer.get_num_updates()) if schedule else ()
     depth, _ = prefix.reaches(_ids(dict(trainer.get_model().named_parameters()), trainer.scheduled, frozen))
@@ -170,5 +173,5 @@ def _refuse_changes(cache):
 
 
 def _ids(parameters, scheduled, frozen):
-    """Return the ids of all parameters that are always frozen, or named in ``frozen``."""
+    """Return the ids of the parameters that are always frozen and of those with a name in ``frozen``."""
     return {id(p) for n, p in parameters.items() if n in frozen or not (n in scheduled or p.requires_grad)}

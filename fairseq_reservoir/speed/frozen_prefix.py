@@ -1,6 +1,6 @@
 """The frozen prefix of an encoder: its embeddings and all layers below the first layer with a trained parameter.
 
-Without dropout, a batch has the same output of the frozen prefix in every epoch.
+Without dropout, the frozen prefix computes the same output for a batch in every epoch.
 """
 
 from collections.abc import Collection
@@ -28,7 +28,7 @@ def encoder_of(model: nn.Module, flag: str) -> tuple[str, TransformerEncoderBase
     """Return the name and the module of a model's encoder.
 
     Raises:
-        InputError: the model has no encoder, or an encoder that is not fairseq's Transformer encoder (with any kinds of layers).
+        InputError: the model has no encoder, or its encoder is not fairseq's Transformer encoder. Layers of any kind are allowed.
     """
     name = "encoder"
     found: Any = getattr(model, "encoder", None)
@@ -51,10 +51,10 @@ class FrozenPrefix:
 
     Args:
         name: the name of the encoder in its model.
-        encoder: fairseq's encoder with any kinds of layers.
+        encoder: fairseq's Transformer encoder, with layers of any kind.
 
     Attributes:
-        depth: number of layers in the prefix; 0 without a prefix, for example because embeddings are trained.
+        depth: number of layers in the prefix; 0 if there is no prefix, for example because embeddings are trained.
     """
 
     def __init__(self, name: str, encoder: TransformerEncoderBase) -> None:
@@ -76,7 +76,7 @@ class FrozenPrefix:
         return parts | {f"{self.name}.layers.{i}": layer for i, layer in enumerate(self.layers()[:depth])}
 
     def reaches(self, frozen: Collection[int]) -> tuple[int, str | None]:
-        """Return the depth of the prefix if the parameters with these ids are frozen, and the first trained parameter above it."""
+        """Return the depth of the prefix if the parameters with these ids are frozen, and the first trained parameter above the prefix."""
         depth = 0
         for name, part in self.parts(len(self.layers())).items():
             trained = next((n for n, p in part.named_parameters() if id(p) not in frozen), None)
@@ -105,10 +105,10 @@ class FrozenPrefix:
 
         Args:
             depth: number of layers in the prefix.
-            keeps_dropout: whether dropout stays on in the prefix.
+            keeps_dropout: whether dropout is applied in the prefix.
 
         Raises:
-            InputError: a part of the prefix is random. The message names the part, and the flag that removes it.
+            InputError: a module of the prefix draws random numbers. The message names the module and the flag that prevents this.
         """
         if isinstance(self.encoder.layers, LayerDropModuleList):
             raise InputError(
@@ -119,7 +119,7 @@ class FrozenPrefix:
             noisy = next((n for n, module in part.named_modules() if module._forward_pre_hooks), None)
             if noisy is not None:
                 raise InputError(
-                    f"--freeze-cache: {name}{noisy and '.'}{noisy} is changed before each use, for example by "
+                    f"--freeze-cache: a hook changes {name}{noisy and '.'}{noisy} before each use, for example the hook of "
                     "--quant-noise-pq; remove that flag"
                 )
         drops = {name: module.p for name, module in self.dropouts(depth).items() if module.p}
@@ -128,7 +128,7 @@ class FrozenPrefix:
             others = f" and {len(drops) - 1} more" if len(drops) > 1 else ""
             raise InputError(
                 f"--freeze-cache: {name}{others} in the frozen prefix {'have' if others else 'has'} dropout ({p:g}), which "
-                "draws new random numbers each time; give --frozen-prefix-no-dropout (no dropout in the prefix) or --dropout 0 (nowhere)"
+                "changes the output in every epoch; give --frozen-prefix-no-dropout (no dropout in the prefix) or --dropout 0 (nowhere)"
             )
 
     def hash(self) -> str:
@@ -148,7 +148,7 @@ class FrozenPrefix:
 
 
 def _settings(module: nn.Module) -> list[str]:
-    """List a module's settings as ``name=value``: public attributes that are numbers, texts, tuples, None, or functions (by name)."""
+    """List a module's settings as ``name=value``: public attributes that are numbers, strings, tuples, None, or functions (by name)."""
     plain = (bool, int, float, str, tuple, type(None))
     values = {
         name: getattr(value, "__qualname__", value)
@@ -159,7 +159,10 @@ def _settings(module: nn.Module) -> list[str]:
 
 
 def _buffers(part, prefix):
-    """Return the buffers of a module, except tables of sinusoids, which follow from settings and grow with the longest sentence."""
+    """Return the buffers of a module, except sinusoidal position tables.
+
+    The settings determine the values of these tables. Their size grows with the longest sentence.
+    """
     tables = [m for m in part.modules() if isinstance(m, SinusoidalPositionalEmbedding)]
     ids = {id(buffer) for table in tables for buffer in table.buffers()}
     return {name: buffer for name, buffer in part.named_buffers(prefix=prefix) if id(buffer) not in ids}

@@ -11,7 +11,7 @@ from .label_smoothing import label_smoothing
 
 @register_criterion("fused_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig)
 class FusedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
-    """fairseq's ``label_smoothed_cross_entropy`` in fewer passes over the logits, (tokens, vocabulary). It is equal up to rounding.
+    """fairseq's ``label_smoothed_cross_entropy`` in fewer passes over the logits, (tokens, vocabulary). The loss is equal up to rounding.
 
     fairseq's own loss is used with an adaptive softmax, with --ignore-prefix-size, and if a loss for each token is requested.
     """

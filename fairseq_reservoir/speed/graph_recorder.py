@@ -14,10 +14,10 @@ Run = Callable[[], Any]
 class GraphRecorder:
     """Record functions as CUDA graphs that share one pool of memory. The graphs never run at the same time.
 
-    All work must run on one stream other than the default stream. torch records only on such a stream, and a backward pass runs on
-    the stream of the forward pass that created its nodes. A function must have run once on this stream before it is recorded,
-    because libraries allocate their workspaces at the first call. A pool cannot be used again after its last graph is gone: the caller
-    keeps a graph, or calls ``forget``.
+    All work must run on one stream that is not the default stream. torch cannot record on the default stream, and a backward pass runs on
+    the stream of its forward pass. A function must have run once on this stream before it is recorded, because libraries allocate their
+    workspaces at the first call. A pool cannot be used again after its last graph is deleted, so the caller must keep a graph or call
+    ``forget``.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -26,7 +26,7 @@ class GraphRecorder:
         self.pool: Any = None
 
     def measured(self, run: Run) -> tuple[Any, int]:
-        """Call a function. Return its result, and the largest size in bytes of the device memory that it allocates."""
+        """Call a function. Return its result and the peak of the device memory that it allocates, in bytes."""
         torch.cuda.reset_peak_memory_stats(self.device)
         before = torch.cuda.memory_allocated(self.device)
         result = run()
@@ -35,7 +35,7 @@ class GraphRecorder:
     def has_room(self, needed: int) -> bool:
         """Whether the device has memory left for a graph of a function that allocates ``needed`` bytes.
 
-        A recording must not run out of memory, because torch's random generator is unusable afterwards.
+        Check this first: if memory runs out during a recording, torch's random generator cannot be used afterwards.
         """
         missing = needed - self.largest + _SPARE
         if torch.cuda.mem_get_info(self.device)[0] > missing:
@@ -47,8 +47,9 @@ class GraphRecorder:
         """Record the kernels that a function launches on the current stream, without running them.
 
         Args:
-            run: a function that neither reads values of the device nor copies from ordinary memory of the host.
-            needed: bytes that it allocates (``measured``). If given, torch's cached memory, which a graph cannot use, is freed first.
+            run: a function that does not read values from the device and does not copy from unpinned memory of the host.
+            needed: bytes that ``run`` allocates (see ``measured``). If given, torch's cached memory is freed first, because a graph cannot
+                use it.
 
         Returns:
             A function that replays the kernels and returns the result of ``run``. Every replay writes to the same memory.

@@ -1,7 +1,7 @@
 """Copy the gradient norm and all logged values of an update from the device to the host in one copy.
 
-fairseq waits for the device to check that the norm is finite, and again for each value that it logs. Here the host waits once, before
-the optimizer step.
+fairseq waits for the device when it checks that the norm is finite, and again for each value that it logs. With this module, the host
+waits once, before the optimizer step.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from torch import Tensor
 
 
 class HostValues:
-    """The logging outputs of an update: one dictionary for each batch, or their sums over all ranks.
+    """The logging outputs of an update: one dictionary for each batch, or one dictionary with the sums over all ranks.
 
     Attributes:
         outputs: the dictionaries that fairseq will log. ``fetch`` replaces values in them.
-        norm: the gradient norm on the device, the argument of ``fetch``.
+        norm: the gradient norm on the device, which ``fetch`` copied last.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class HostValues:
         self.norm: Tensor | None = None
 
     def recorded(self, train_step: Callable[..., tuple]) -> Callable[..., tuple]:
-        """Wrap the ``train_step`` of a task: the new function also adds the logging output to ``outputs``."""
+        """Wrap the ``train_step`` of a task. The returned function also adds the logging output to ``outputs``."""
 
         def step(*args: Any, **kwargs: Any) -> tuple:
             loss, sample_size, logging_output = train_step(*args, **kwargs)
@@ -38,7 +38,7 @@ class HostValues:
         return step
 
     def fetch(self, norm: Tensor) -> Tensor:
-        """Copy the norm to the CPU and return it. Replace each single number on the device in ``outputs`` by a copy on the CPU.
+        """Copy the norm to the CPU and return the copy. In ``outputs``, replace each single number on the device by a copy on the CPU.
 
         All numbers are copied as one float64 tensor, which is exact for floating-point numbers and for integers below 2^53. Shapes and
         dtypes do not change. Tensors with several entries stay on the device. If the norm is on the CPU, nothing is done.

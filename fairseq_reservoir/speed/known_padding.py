@@ -1,7 +1,7 @@
 """Compute ``tokens.eq(padding).any()`` on the host, so that an update does not wait for the device.
 
-fairseq's encoder checks once per layer whether a batch has padding, and its decoder once. On a GPU, each check waits until the GPU has
-finished all earlier work. The batch was on the CPU before, and the same check of that copy takes microseconds.
+In each layer, fairseq's encoder checks whether a batch has padding. fairseq's decoder checks this once per batch. On a GPU, each check
+waits until the GPU has finished all earlier work. The data loader's copy of the batch is on the CPU, where the check takes microseconds.
 """
 
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ TOKENS = ("src_tokens", "prev_output_tokens", "target")
 def mark(sample: Mapping[str, Any], host: Mapping[str, Any] | None = None, *, always: bool = False) -> None:
     """Mark the token tensors of a batch on a device, so that ``tokens.eq(i).any()`` needs no copy to the host.
 
-    ``tokens.eq(i)`` is computed on the device as before. Only ``tokens.eq(i).any()`` is a tensor on the CPU. Its ``type_as(x)`` fills a
-    tensor on the device of x without a copy from the CPU. The tensors get instance attributes, not a new class, so that all operations
-    run at their usual speed. Results of operations, such as slices, are plain tensors.
+    ``tokens.eq(i)`` is computed on the device as before. Only ``tokens.eq(i).any()`` is a tensor on the CPU. The ``type_as(x)`` of this
+    tensor fills a tensor on the device of x without a copy from the CPU. The token tensors get instance attributes, not a new class, so
+    that all operations run at their usual speed. Results of operations, such as slices, are plain tensors.
 
     Args:
         sample: the batch on the device, as fairseq's collaters build it. Its token tensors are changed in place.
-        host: the same batch on the CPU. Without it, or if it is on the device too, nothing is done.
+        host: the same batch on the CPU. If it is missing, or is on the device too, nothing is marked.
         always: let ``any()`` return True without reading ``host``, even if the tokens change later. A CUDA graph replays the same
             operations for all batches, so it must always use the padding masks.
     """
@@ -39,7 +39,7 @@ def mark(sample: Mapping[str, Any], host: Mapping[str, Any] | None = None, *, al
 
 
 def host_copy(tokens: Tensor) -> Tensor | None:
-    """Return the copy on the CPU of tokens marked by ``mark``. None without a mark, or if they are marked with ``always``."""
+    """Return the CPU's copy of tokens that ``mark`` has marked. None if they are not marked, or are marked with ``always``."""
     return getattr(tokens, "host_copy", None)
 
 

@@ -14,7 +14,7 @@ def loss_and_gradient(
     Args:
         logits: (tokens, V) with the vocabulary size V.
         target: (tokens,), int64.
-        padded: (tokens,), true at padding, which has no loss. The caller must set the gradient to 0 there.
+        padded: (tokens,), true at padding. Padding has no loss, but the caller must set the gradient of these rows to 0.
         out: tensor to which the gradient is written, (tokens, V), float32; can be ``logits``.
     """
     vocabulary, place = logits.shape[-1], target.unsqueeze(-1)
@@ -54,8 +54,8 @@ class _LabelSmoothing(torch.autograd.Function):
 def label_smoothing(logits: Tensor, target: Tensor, epsilon: float, padding: int) -> tuple[Tensor, Tensor]:
     """Label-smoothed loss L = sum_t -(1 - epsilon) log p(y_t) - epsilon / (V - 1) sum_{v != y_t} log p(v), and the unsmoothed loss.
 
-    y_t is the target of token t, and p is the softmax of its logits over a vocabulary of size V. epsilon is the total weight of all
-    tokens except the target. The unsmoothed loss is sum_t -log p(y_t). Both equal those of fairseq's label_smoothed_cross_entropy in
+    y_t is the target of token t, and p is the softmax of its logits over a vocabulary of size V. epsilon is the total weight of all tokens
+    except the target. The unsmoothed loss is sum_t -log p(y_t). Both losses equal those of fairseq's label_smoothed_cross_entropy in
     float32. Targets equal to ``padding`` have no loss. The gradient with respect to the logits is p - q, where q is the smoothed target.
     The forward pass computes it in the memory of p, so the backward pass can run only once.
 

@@ -1,4 +1,4 @@
-"""fairseq's gradient clipping and scaling, with operations on the list of all gradients instead of one gradient at a time."""
+"""fairseq's gradient clipping and scaling, with operations on the list of all gradients instead of single gradients."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -18,8 +18,8 @@ class ListClipping(MixedIn):
 
         n = sqrt(sum_i |g_i|^2),  g_i <- g_i min(1, max_norm / (n + 10^-6)) if max_norm > 0
 
-    The norm equals fairseq's up to rounding. If the gradients are not all float32 on one device, fairseq's own functions run. This is
-    checked again only if a gradient tensor has been replaced.
+    The norm equals fairseq's up to rounding. If the gradients are not all float32 on one device, fairseq's own functions run. This
+    condition is checked again only if a gradient tensor has been replaced.
     """
 
     @cached_property

@@ -46,8 +46,8 @@ class LossDecoder(MixedIn):
     """Mix-in for a fairseq decoder: inside ``returning_losses``, the output layer returns the loss (``label_smoothing``).
 
     On a CPU, padding is not projected to the vocabulary. On a GPU, all positions are projected, as in fairseq, because selecting tokens
-    would synchronise with the device. The decoder computes the loss, because it is inside the wrapper with which fairseq sums gradients
-    over all ranks.
+    would synchronise with the device. The decoder computes the loss, not the criterion, because only the decoder is inside the wrapper
+    with which fairseq sums gradients over all ranks.
     """
 
     # Whether the output projection is only a product with its ``weight``.

@@ -1,6 +1,6 @@
-"""``--fast`` in fp32 on a CPU: measure which of two matrix products is faster for a model, torch's default or oneDNN's.
+"""``--fast`` in fp32 on a CPU: measure whether torch's default matrix products or oneDNN's are faster for a model.
 
-``torch.set_float32_matmul_precision`` selects one: "highest" is the default, and "medium" is oneDNN.
+``torch.set_float32_matmul_precision`` selects the products: "highest" is torch's default, and "medium" is oneDNN.
 """
 
 import logging
@@ -27,14 +27,14 @@ _ROUNDS, _FLOPS = 5, 2e9  # half a second in total at 60 GFLOP/s, with the test 
 
 
 class Measured(NamedTuple):
-    """Time of a model's products with "medium" / with "highest", infinite if "medium" cannot be used, and a text for the log."""
+    """(Time of a model's products with "medium") / (time with "highest"), infinite if "medium" cannot be used; and a text for the log."""
 
     ratio: float
     text: str
 
 
 def unsupported_reason(model: nn.Module, common: Any) -> str:
-    """Return why a training uses torch's default without measuring; empty if it measures. ``common``: fairseq's group of flags."""
+    """Return why a training uses torch's default without measuring; "" if it measures. ``common``: fairseq's option group of this name."""
     if common.tpu or (torch.cuda.is_available() and not common.cpu):
         return "only on a CPU"
     if common.fp16 or common.bf16 or common.memory_efficient_fp16 or common.memory_efficient_bf16 or common.amp:
@@ -48,10 +48,10 @@ def start(trainer: Any, recorded: str | None) -> str | None:
     """Choose the matrix products of a training with ``--fast``, and log the choice. All ranks must call this.
 
     Args:
-        recorded: the choice of the resumed run, which is kept if the processor supports it; None for a new run.
+        recorded: the choice of the run that is resumed, which is kept if the processor supports it; None for a new run.
 
     Returns:
-        "highest" or "medium"; None if no choice is possible and no setting may change.
+        "highest" or "medium"; None if the training does not support a choice, so that torch's setting must not be changed.
     """
     model = trainer.get_model()
     if unsupported_reason(model, trainer.cfg.common):
@@ -68,19 +68,19 @@ def start(trainer: Any, recorded: str | None) -> str | None:
 
 
 def choose(measured: Measured, recorded: str | None) -> str:
-    """Return the setting to train with, and log it with the reason. ``recorded`` is as for ``start``."""
+    """Return the setting for the training, and log the setting with the reason. For ``recorded``, see ``start``."""
     chosen = OTHER if measured.ratio <= CLEARLY else USUAL
     name = "oneDNN's" if chosen == OTHER else "torch's default"
     if recorded == OTHER != chosen:
         logger.warning(
-            "the resumed run computed its matrix products with oneDNN, and this run does not; results will differ by rounding"
+            "the run that is resumed computed matrix products with oneDNN, but this run does not; results will differ by rounding"
         )
     logger.info("matrix products: %s (%s)", name, measured.text)
     return chosen
 
 
 def weights_of(model: nn.Module) -> Counter[tuple[int, int]]:
-    """Count the shapes (in, out) of a model's linear layers. Keep the shapes with the most work, and shorten long sides."""
+    """Count the shapes (in, out) of a model's linear layers. Return only the shapes with the most work, with long sides shortened."""
     shapes: Counter[tuple[int, int]] = Counter()
     for module in model.modules():
         sides = getattr(module, "in_features", None), getattr(module, "out_features", None)
@@ -91,7 +91,7 @@ def weights_of(model: nn.Module) -> Counter[tuple[int, int]]:
 
 
 def multiply(precision: str, a: Tensor, b: Tensor) -> Tensor:
-    """Compute a b with a setting of torch's precision, and restore the default."""
+    """Compute the matrix product a b with a setting of torch's precision, then restore the default setting."""
     torch.set_float32_matmul_precision(precision)
     try:
         return a @ b
@@ -108,14 +108,14 @@ def measure(
 ) -> Measured:
     """Compare both settings on the three products of linear layers: output, gradient of the input, gradient of the weight.
 
-    "medium" cannot be used if it is less exact than "highest", measured by the distance to the products in float64. Some processors
-    then multiply in bf16. If both settings return the same bits, the processor has only one kind of product.
+    "medium" cannot be used if its error, measured against float64, is clearly larger than the error of "highest". Some processors multiply
+    in bf16 with "medium". If both settings return the same bits, the processor has only one kind of product.
 
     Args:
         weights: the number of weights of each shape, (in, out).
-        tokens: maximum number of tokens in a batch. Fewer are measured.
-        timed: if False, only exactness is measured, and the ratio is 0 if "medium" can be used.
-        product: function that computes a b with a setting.
+        tokens: maximum number of tokens in a batch. The measurement uses fewer tokens.
+        timed: if False, only the exactness is measured, and the returned ratio is 0 if "medium" can be used.
+        product: function that computes the matrix product a b with a setting.
         clock: function that returns the time in seconds.
     """
     rows = int(min(tokens, 1024, max(64, _FLOPS / (6 * sum(a * b for a, b in weights) or 1))))
@@ -130,10 +130,10 @@ def measure(
         same = same and usual.equal(other)
         errors = [((y - exact).norm() / exact.norm()).item() for y in (usual, other)]
         if not errors[1] <= _INEXACT * errors[0]:
-            text = f"the error of oneDNN's products is {errors[1]:.0e}, that of the default ones {errors[0]:.0e}"
+            text = f"the error of oneDNN's products is {errors[1]:.0e}, the error of the default products is {errors[0]:.0e}"
             return Measured(float("inf"), text)
     if same:
-        return Measured(1.0, "this processor has only one kind")
+        return Measured(1.0, "this processor has only one kind of product")
     if not timed:
         return Measured(0.0, "as in the resumed run")
     times = {USUAL: 0.0, OTHER: 0.0}

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class Memory:
-    """Store of the cached batches of this process, up to ``limit`` bytes."""
+    """Memory store of the cached batches of this process, up to ``limit`` bytes."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.used, self.full = limit, 0, False
@@ -29,17 +29,17 @@ class Memory:
         self.used, self.full = 0, False
 
     def get(self, key: bytes) -> Tensor | None:
-        """Return a cached tensor, which is on the CPU; None if it is not cached."""
+        """Return the cached tensor of a key, on the CPU; None if the key is not cached."""
         return self.batches.get(key)
 
     def pop(self, key: bytes) -> Tensor | None:
-        """Remove a cached tensor and return it; None if it is not cached."""
+        """Remove the cached tensor of a key and return it; None if the key is not cached."""
         found = self.batches.pop(key, None)
         self.used -= found.nbytes if found is not None else 0
         return found
 
     def put(self, key: bytes, x: Tensor) -> None:
-        """Store a tensor, without a copy, if there is room for it."""
+        """Store the tensor itself, not a copy, if there is room for it."""
         if self.used + x.nbytes <= self.limit:
             self.batches[key] = x
             self.used += x.nbytes
@@ -52,21 +52,21 @@ class Memory:
 
 
 class PrefixCache:
-    """Cache of the outputs h = prefix(tokens), (time, batch, dim). A cached h has the bits that the layers compute, unless it is rounded.
+    """Cache of the outputs h = prefix(tokens), (time, batch, dim). Without ``dtype``, a cached h has the bits that the layers compute.
 
-    The key of a batch is the SHA-256 of its padded tokens and of the prefix. Whole batches are cached, because the h of a sentence
-    differs in the last bits if the sentence is padded to a different length. Only training uses the cache. Validation and generation
-    run all layers. fairseq's encoders can return the outputs of all layers, which no translation model reads. They are None for layers
-    inside the prefix.
+    The key of a batch is the SHA-256 of its padded tokens and of the prefix. Whole batches are cached, because the last bits of a
+    sentence's h depend on the length to which the sentence is padded. Only training uses the cache. Validation and generation run all
+    layers. fairseq's encoders can return the outputs of all layers, but no translation model reads these. The outputs of layers inside the
+    prefix are None.
 
-    When a schedule extends the prefix, the cached outputs of the smaller prefix are used: only the added layers run, once per batch, and
-    their output replaces the cached output. With a ``dtype`` the cache is emptied instead, because such an output would be rounded
-    twice, but only once in a resumed training.
+    When a schedule extends the prefix, the cached outputs of the smaller prefix are used. Only the added layers run, once per batch, and
+    their output replaces the cached output. With a ``dtype`` the cache is emptied instead. Otherwise the new output would have been
+    rounded twice, but in a resumed training only once.
 
     Args:
         prefix: the frozen prefix of the encoder.
         store: the store of the cached batches.
-        dtype: dtype to which a float32 h is rounded, also in the first epoch; None keeps all bits.
+        dtype: dtype to which a float32 h is rounded, in the first epoch too; None for no rounding.
 
     Raises:
         InputError: during training, a parameter of the prefix is trained, or the prefix draws random numbers.
@@ -91,11 +91,11 @@ class PrefixCache:
         encoder.register_forward_hook(self.end_batch, with_kwargs=True, always_call=True)
 
     def __deepcopy__(self, memo: Any) -> "PrefixCache":
-        """Return this cache. fairseq copies the model for its moving average, and this copy never uses the cache."""
+        """Return this cache itself. fairseq copies the model for the moving average, and the copied model never uses the cache."""
         return self
 
     def follow(self, depth_before: int) -> None:
-        """Adapt the cache to the new depth of the prefix, which was ``depth_before``."""
+        """Adapt the cache to a change of the prefix's depth from ``depth_before`` to its current value."""
         continues = 0 < depth_before < self.prefix.depth and self.dtype is None
         self.smaller = [*self.smaller, (self.hash, depth_before)] if continues else []
         self.hash = self.prefix.hash() if self.prefix.depth else None
@@ -104,7 +104,7 @@ class PrefixCache:
             self.store.clear()
 
     def begin_batch(self, encoder: nn.Module, args: tuple, kwargs: dict) -> None:
-        """Find the cached output of the batch. This is a forward pre-hook of the encoder."""
+        """Forward pre-hook of the encoder: find the cached output of the batch."""
         tokens, given = _arguments(*args, **kwargs)
         if self.hash is None or not encoder.training or given is not None:
             return
@@ -116,7 +116,7 @@ class PrefixCache:
         self._random = [] if self._depth == self.prefix.depth else _random_state()
 
     def end_batch(self, encoder: nn.Module, args: tuple, kwargs: dict, result: Any) -> None:
-        """Set hidden states of layers inside the prefix to None. This is a forward hook of the encoder, also called after errors."""
+        """Forward hook of the encoder, called after errors too: set hidden states of layers inside the prefix to None."""
         was_cached = self._batch is not None
         self._batch = self._found = None
         for name, place in (("encoder_states", 1), ("fc_results", 0)):
@@ -124,14 +124,14 @@ class PrefixCache:
                 result[name][place:place] = [None] * (self.prefix.depth - 1)
 
     def layers(self, all_layers):
-        """Return the layers that the encoder runs. During a batch of the cache, one function replaces the layers of the prefix."""
+        """Return the layers that the encoder runs. If the cache is used for the batch, one function replaces the layers of the prefix."""
         if self._batch is None:
             return iter(all_layers)
         depth = self.prefix.depth
         return iter([partial(self._prefix, all_layers[:depth]), *all_layers[depth:]])
 
     def _find(self, content):
-        """Find the cached output of the batch, and its depth. If it belongs to a smaller prefix, remove it from the cache."""
+        """Return the cached output of the batch, and the depth of its prefix. An output of a smaller prefix is removed from the cache."""
         found = self.store.get(self._batch)
         if found is not None:
             return found, self.prefix.depth

@@ -1,4 +1,4 @@
-"""Label-smoothed cross entropy of an output projection, computed slice by slice, so that few logits are in memory at once."""
+"""Label-smoothed cross entropy of an output projection. It is computed slice by slice, so that few logits are in memory at once."""
 
 from typing import Any
 
@@ -57,8 +57,8 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
 def projected_loss(features: Tensor, weight: Tensor, target: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """Compute ``label_smoothing`` of the logits ``features weight^T``, for targets without padding.
 
-    The forward pass also computes the gradients, slice by slice, so neither the logits of a batch nor their probabilities are stored.
-    The backward pass can run only once. float16 is not supported: gradients would underflow to 0 before they get the loss scale.
+    The forward pass also computes the gradients, slice by slice, so the logits and probabilities of a batch are not stored. The backward
+    pass can run only once. float16 is not supported, because gradients would underflow to 0 before they are multiplied by the loss scale.
 
     Args:
         features: (tokens, dim), float32 or bfloat16.

@@ -1,4 +1,4 @@
-"""Shortcuts for work that fairseq repeats in every update. It takes milliseconds of Python, during which a GPU idles."""
+"""Skip work that fairseq repeats in every update. This work takes milliseconds of Python, during which a GPU is idle."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,10 +16,10 @@ _CALLERS = BaseFairseqModel.set_num_updates, FairseqEncoder.set_num_updates
 
 
 class ShortUpdates(MixedIn):
-    """Mix-in for a model: an update does not walk through all modules.
+    """Mix-in for a model: avoid loops over all modules in every update.
 
-    ``train()`` does nothing if the model is already in that mode, because its modules change their mode together with it.
-    ``set_num_updates`` calls only the modules that need the number. They are collected once.
+    ``train()`` does nothing if the model is already in the requested mode, because all modules of a model change their mode together.
+    ``set_num_updates`` calls only the modules that use the number. These modules are collected once.
     """
 
     _counting: list[Callable[[int], None]] | None = None
@@ -46,7 +46,7 @@ def _only_calls(module):
 
 
 def shorten_updates(model: nn.Module) -> nn.Module:
-    """Return a model with ``ShortUpdates`` that shares all modules of ``model``. A model that overrides the methods is returned itself."""
+    """Return a model with ``ShortUpdates`` that shares all modules of ``model``. A model that overrides the methods is not changed."""
     usual = type(model).train is nn.Module.train and _only_calls(model)
     return with_mix_in(ShortUpdates, model) if usual else model
 
@@ -54,17 +54,17 @@ def shorten_updates(model: nn.Module) -> nn.Module:
 def seed_generators(seed: int) -> None:
     """Seed the generators of the CPU and of the current GPU.
 
-    ``torch.manual_seed`` also queues a seed, with a traceback, for each kind of device that the machine lacks.
+    ``torch.manual_seed`` is slower: for each device type that the machine lacks, it also stores a traceback and a call for later.
     """
     torch.default_generator.manual_seed(seed)
     torch.cuda.manual_seed(seed)
 
 
 class MemoryLog:
-    """Lets fairseq log the free GPU memory only at every ``interval``-th update, because torch needs long to measure it.
+    """Lets fairseq log the free GPU memory only at every ``interval``-th update, because measuring the memory is slow.
 
     Attributes:
-        environment: fairseq's description of the GPU. If a trainer has none, it logs no memory.
+        environment: fairseq's description of the GPU. A trainer without this description logs no memory.
     """
 
     def __init__(self, trainer: Any, interval: int | None) -> None:
@@ -76,7 +76,7 @@ class MemoryLog:
 
 
 class QuickConfig:
-    """Configuration that caches each value. fairseq reads about fifty values per update, and omegaconf's lookup is slow."""
+    """Configuration that caches each value it returns. fairseq reads about fifty values per update, and omegaconf's lookup is slow."""
 
     def __init__(self, cfg: Any) -> None:
         self.whole = cfg
@@ -90,7 +90,10 @@ class QuickConfig:
 
 @contextmanager
 def reading_quickly(trainer: Any, wanted: bool) -> Iterator[None]:
-    """Inside the block, ``trainer.cfg`` is ``trainer.quick_cfg`` if ``wanted``, else the original configuration, which can be saved."""
+    """Inside the block, ``trainer.cfg`` is ``trainer.quick_cfg`` if ``wanted``.
+
+    Otherwise it is the original configuration, which can be saved.
+    """
     before = trainer.cfg
     if wanted:
         trainer.cfg = trainer.quick_cfg

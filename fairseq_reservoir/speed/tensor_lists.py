@@ -1,4 +1,4 @@
-"""Lists of parameters and gradients for torch's operations on lists. Their properties are cached until a tensor is replaced."""
+"""Parameters and gradients for torch's operations on lists of tensors. Results that depend on the lists are cached."""
 
 from collections.abc import Callable, Sequence
 from operator import is_
@@ -15,10 +15,11 @@ def same(first: Sequence[Any], second: Sequence[Any]) -> bool:
 
 
 class GradientLists:
-    """Gradients of parameters, with cached properties of both.
+    """The gradients of a list of parameters, and a result computed from both lists.
 
-    ``compute(parameters, gradients)`` returns the properties. It gets the parameters that have a gradient, and is called again only if a
-    tensor has been replaced. Gradients are held by weak references, so they are not kept in memory.
+    ``compute(parameters, gradients)`` returns the result, such as whether all tensors are float32. It gets only the parameters that have a
+    gradient, and is called again only if a parameter or a gradient has been replaced by another tensor. Gradients are held by weak
+    references, so they are not kept in memory.
     """
 
     def __init__(self, compute: Callable[[list[Tensor], list[Tensor]], Any]) -> None:
@@ -28,7 +29,7 @@ class GradientLists:
         self._properties: Any = None
 
     def get(self, parameters: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
-        """Return the gradients of ``parameters`` without None, and the properties."""
+        """Return the gradients of ``parameters`` without None, and the result of ``compute``."""
         found = [p.grad for p in parameters]
         gradients = [gradient for gradient in found if gradient is not None]
         trained = (
@@ -42,10 +43,10 @@ class GradientLists:
 
 
 class ListCopy:
-    """Copies a list of tensors to a second list, with one operation for each pair of dtypes.
+    """Copies a list of source tensors to a list of target tensors, with one operation for each pair of dtypes.
 
     torch launches one kernel for a list only if all tensors have the same dtype. In a half-precision model, scores of masks are float32.
-    The dtypes are read again only if a target has been replaced, or if other sources are None than before. No source is kept.
+    The dtypes are cached until a target is replaced, or a source becomes None or is no longer None. References to sources are not kept.
     """
 
     def __init__(self) -> None:
@@ -56,7 +57,7 @@ class ListCopy:
 
     @torch.no_grad()
     def __call__(self, targets: Sequence[Tensor], sources: Sequence[Tensor | None]) -> None:
-        """Copy each source to the target at the same place. A target without a source is set to 0."""
+        """Copy each source to the target with the same index. If a source is None, set its target to 0."""
         present = [source is not None for source in sources]
         if present != self._present or not same(targets, self._targets):
             pairs = [None if s is None else (t.dtype, s.dtype) for t, s in zip(targets, sources)]

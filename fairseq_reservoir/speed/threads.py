@@ -1,7 +1,8 @@
 """``--threads``: the number of threads with which a training runs on a CPU.
 
-The number changes the last bits of sums, so nothing is set without the flag. The flag cannot change how threads wait for each other,
-because libgomp reads these settings (OMP_WAIT_POLICY, GOMP_SPINCOUNT) when torch is loaded, before fairseq-train loads any plugin.
+The number of threads changes the last bits of sums, so torch's number is not changed without the flag. The flag cannot change how threads
+wait for each other. libgomp reads the settings for waiting (OMP_WAIT_POLICY, GOMP_SPINCOUNT) when torch is loaded, before fairseq-train
+loads any plugin.
 """
 
 import os
@@ -39,7 +40,7 @@ def read_flag(flags) -> None:
 
 
 def read_setting() -> int | None:
-    """Return the number of threads that the flag or the environment variable sets; None without both.
+    """Return the number of threads that the flag or the environment variable sets; None if neither is set.
 
     Raises:
         InputError: the value is not a number of threads.
@@ -59,7 +60,7 @@ def _number(text):
     number = whole_number(text)
     if text == "auto":
         raise InputError(
-            f"--threads auto (or {THREADS}): was removed; give a number, for example 1 on a busy machine, where it was as fast as auto"
+            f"--threads auto (or {THREADS}): was removed; give a number, such as 1, which was as fast as auto on a busy machine"
         )
     if text and not (number and number <= MOST):
         raise InputError(f"--threads {text} (or {THREADS}): must be a whole number from 1 to {MOST}")

@@ -40,7 +40,7 @@ MODELS = {
 FLAGS = "--lr 0.001 --clip-norm 1 --weight-decay 0.01 --batch-size 8 --disable-validation --no-save".split()
 
 
-PRODUCTS = "the faster of two kinds, measured at the start; an earlier version gained time on one AMD EPYC (AVX-512)"
+PRODUCTS = "torch's default or oneDNN's, measured at the start; an earlier version of --fast gained time on one AMD EPYC (AVX-512)"
 
 
 def both(data, model, *flags):

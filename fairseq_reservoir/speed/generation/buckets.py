@@ -1,4 +1,4 @@
-"""Shapes of captured steps. Batches are padded to a few sizes, because each shape needs its own graph."""
+"""Shapes of captured steps. Batches are padded to a few shapes, because each shape needs its own graph."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ class Sizes:
 
 
 def batch_size(sentences: int) -> int:
-    """Round a number of sentences up to 1, 2, 3, 4, 6, 8, 12, ..., 32, or to one of four sizes per power of two: 40, 48, 56, 64, 80, ..."""
+    """Round a number of sentences up to 1, 2, 3, 4, 6, 8, 12, 16, 24 or 32, and above 32 to 40, 48, 56, 64, 80, 96, 112, 128, ..."""
     power = 1 << (sentences - 1).bit_length()
     parts = (3, 4) if power <= _COARSE_UP_TO else (5, 6, 7, 8)
     return next(size for part in parts if (size := power * part // parts[-1]) >= sentences)
@@ -36,20 +36,21 @@ def source_length(tokens: int) -> int:
 
 
 def first_steps(source: int) -> int:
-    """Return the number of steps of a batch's first cache: 1.5 times the source length, because few translations are longer.
+    """Return the number of steps that a batch's first cache holds: 1.5 times the source length, because few translations are longer.
 
-    It does not depend on the maximum length, because that can differ between batches, and each number of steps needs its own graph.
+    The number does not depend on the maximum length of translations. The maximum can differ between batches, and each number of steps
+    needs its own graph.
 
     Args:
-        source: a value of ``source_length``.
+        source: the source length, rounded by ``source_length``.
     """
     return max(_LEAST_STEPS, 3 * source // 2)
 
 
 def fewer_sentences(batch: int, left: int) -> int | None:
-    """Return the size of a smaller shape for the ``left`` unfinished sentences of ``batch``: about a quarter of ``batch``.
+    """Return the size of a smaller shape for the ``left`` unfinished sentences of a batch: about a quarter of the size ``batch``.
 
-    Halves would lead to more shapes, and so to more graphs. None if more than a quarter of the sentences are left.
+    Return None if more than a quarter of the sentences are left. Half the size would lead to more shapes, and so to more graphs.
     """
     quarter = batch_size(max(1, batch // 4))
     return quarter if left <= quarter < batch else None

@@ -1,4 +1,4 @@
-"""Check whether a captured step supports a model and its search. If not, fairseq's own generator is used."""
+"""Check whether captured steps support a model and its search settings. If not, fairseq's own generator is used."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def unsupported_search(generator: Any) -> str | None:
 
 
 def _suppressed(generator: Any) -> list[int]:
-    """Return the tokens that the search never chooses: ``tokens_to_suppress``, and the unknown word if its penalty is infinite."""
+    """Return the tokens that the search never chooses: ``tokens_to_suppress``, and <unk> if ``unk_penalty`` is infinite."""
     suppressed = generator.token_indices_to_suppress
     unknown = [generator.unk] if generator.unk_penalty == torch.inf else []
     return unknown if suppressed is None else [*unknown, *suppressed.tolist()]
@@ -85,7 +85,7 @@ def _unsupported_decoder(decoder: Any) -> str | None:
 
 
 def unsupported_length(decoder: Any, steps: int) -> str | None:
-    """Return why so many steps are not supported: fairseq would enlarge the table of positions, or raise an error."""
+    """Return why this number of steps is not supported: fairseq would enlarge the table of positions, or raise an error. None if it is."""
     if decoder.embed_positions is not None and steps > position_count(decoder.embed_positions):
         return f"a translation of {steps} tokens is longer than the table of positions"
     return None
@@ -148,5 +148,5 @@ def _is_linear(module: Any) -> bool:
 
 
 def _is_method_of(classes: tuple[type, ...], thing: Any, name: str) -> bool:
-    """Whether an object has the method ``name`` of one of the classes, and does not override it."""
+    """Whether the method ``name`` of an object is the method of one of the classes, and not an override."""
     return any(getattr(type(thing), name) is getattr(one, name, None) for one in classes)

@@ -1,8 +1,9 @@
 """One step of fairseq's Transformer decoder with caches of fixed shapes. The host reads nothing.
 
-fairseq's attention appends keys and values to a tensor that grows in every step, and copies the tensor when beams are reordered. Here
-each step writes to its place in a cache of fixed size, and attention masks all places that are not ancestors of the hypothesis. The
-result equals fairseq's except for rounding, because sums over keys also contain zeros for the masked keys.
+fairseq's attention appends keys and values to a tensor that grows in every step, and copies the tensor when beams are reordered. In this
+module, each step writes its keys and values to its own slot in a cache of fixed size. Attention masks all slots that do not belong to
+ancestors of the hypothesis. The result differs from fairseq's only by rounding, because sums over keys also contain zeros for the masked
+keys.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,10 @@ from .state import LayerCache, State
 
 @dataclass
 class _Step:
-    """Inputs of all layers: the state, and masks (bool) of blocked keys, (batch, 1, beam, steps * beam) and (batch, 1, 1, source)."""
+    """Inputs of all layers: the state, and two masks that are true at keys to ignore.
+
+    The mask of generated tokens is (batch, 1, beam, steps * beam). The mask of the source is (batch, 1, 1, source).
+    """
 
     state: State
     blocked: Tensor
@@ -100,7 +104,7 @@ class DecoderStep:
 
 
 def position(embedding: Any, step: Tensor) -> Tensor:
-    """Return the vector (1, dim) of a position, (1,), which counts from 0. fairseq counts positions from ``padding_idx`` + 1."""
+    """Return the position vector (1, dim) of a position (1,) that is counted from 0. fairseq counts positions from ``padding_idx`` + 1."""
     return _positions(embedding).index_select(0, step + (embedding.padding_idx + 1))
 
 
@@ -168,7 +172,7 @@ def _attend_to_source(attention: Any, x: Tensor, cache: LayerCache, step: _Step)
 
 
 def _attend(attention: Any, x: Tensor, keys: Tensor, values: Tensor, blocked: Tensor) -> Tensor:
-    """Compute out_proj(concat_h(softmax(q_h K_h^T / sqrt(head_dim)) V_h)) without the blocked keys.
+    """Compute out_proj(concat_h(softmax(q_h K_h^T / sqrt(head_dim)) V_h)). Keys are ignored where ``blocked`` is true.
 
     Args:
         x: (batch * beam, dim).

@@ -44,8 +44,8 @@ def inference_step(
 ) -> Any:
     """Hook of ``FairseqTask.inference_step``: search with a ``GraphedGenerator`` if the flag is given.
 
-    Only a plain ``SequenceGenerator`` is replaced. With ``--replace-unk``, its ``generate`` is replaced by a function that reads the
-    attention weights, so it is kept.
+    Only a plain ``SequenceGenerator`` is replaced. With ``--replace-unk``, fairseq's generator is kept, because another function has
+    replaced its ``generate`` and reads the attention weights.
     """
     if os.environ.get(GENERATION_GRAPHS):
         if type(generator) is not SequenceGenerator:

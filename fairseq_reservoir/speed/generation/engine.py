@@ -45,7 +45,7 @@ class Engine:
     Args:
         decoder: a decoder that ``decoder_checks`` supports.
         settings: settings of the search.
-        recorder: captures steps. None if steps run without graphs, as on a CPU or after a failed capture.
+        recorder: captures steps as CUDA graphs. None if steps run without graphs, as on a CPU or after a failed capture.
     """
 
     def __init__(self, decoder: Any, settings: Settings, recorder: GraphRecorder | None) -> None:
@@ -60,7 +60,7 @@ class Engine:
     def search(
         self, memory: Tensor, padding: Tensor, first_token: int, last_step: int, len_penalty: float | None
     ) -> list[Hypotheses]:
-        """Search the best hypotheses of a batch.
+        """Find the best hypotheses of a batch.
 
         Args:
             memory: the encoder's output, (tokens, sentences, dim).
@@ -115,28 +115,28 @@ class Engine:
         (shape.replay or shape.step)()
 
     def _move(self, shape: _Shape, places: list[int], steps: int) -> _Shape:
-        """Continue in a shape with more steps."""
+        """Continue the search in a shape with more steps."""
         larger = self._shape(Sizes(shape.sizes.batch, shape.sizes.source, steps), current=shape)
         rows = torch.arange(shape.sizes.batch, device=self.device)
         larger.state.put_rows(shape.state, rows, len(places))
         return larger
 
     def _fewer_sentences(self, shape: _Shape, left: int, steps: int) -> int | None:
-        """Return the number of sentences of a smaller shape for the last ``steps`` steps; None if a smaller shape saves no time."""
+        """Return the number of sentences in a smaller shape, for the ``steps`` steps that remain; None if a smaller shape saves no time."""
         logits = shape.sizes.batch * self.settings.beam_size * self.settings.vocab_size
         if logits < LOGITS_WORTH_A_SHAPE or steps <= 2 * STEPS_PER_LOOK:
             return None
         return buckets.fewer_sentences(shape.sizes.batch, left)
 
     def _shrink(self, shape: _Shape, places: list[int], left: int, fewer: int) -> tuple[_Shape, list[int]]:
-        """Continue the ``left`` unfinished sentences in a shape of ``fewer``. Return the shape, and the places of its sentences."""
+        """Continue the ``left`` unfinished sentences in a shape for ``fewer`` sentences. Return the shape and the sentences' places."""
         smaller = self._shape(Sizes(fewer, shape.sizes.source, shape.sizes.steps), current=shape)
         order = torch.argsort(shape.state.finished.long(), stable=True)[:fewer]
         smaller.state.put_rows(shape.state, order, left)
         return smaller, [places[row] for row in order[:left].tolist()]
 
     def _shape(self, sizes: Sizes, current: _Shape | None = None) -> _Shape:
-        """Find or create the shape of these sizes. If there are too many, drop the least recently used shapes, except ``current``."""
+        """Find or create the shape with these sizes. If there are too many shapes, drop those not used for longest, except ``current``."""
         if sizes not in self.shapes:
             caches = self.decoder_step.new_caches(sizes.batch, sizes.source, sizes.steps, self.settings.beam_size)
             state = new_state(sizes, self.settings.beam_size, caches, self.device)

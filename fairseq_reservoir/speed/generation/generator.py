@@ -30,7 +30,7 @@ _turn = threading.Lock()
 
 
 def note(model: Any, reason: str) -> None:
-    """Log why a model uses fairseq's own search, once for each reason."""
+    """Log the reason why a model uses fairseq's own search. Each reason is logged once."""
     reasons = _noted.setdefault(model, set())
     if reason not in reasons:
         reasons.add(reason)
@@ -41,9 +41,9 @@ def note(model: Any, reason: str) -> None:
 class GraphedGenerator(SequenceGenerator):
     """``SequenceGenerator`` that replays one CUDA graph per step and returns the same hypotheses.
 
-    Scores equal fairseq's except for rounding, because products of padded batches can be summed in a different order. Hypotheses with
-    almost equal scores may therefore change places, especially in half precision. ``attention`` is empty: only ``--print-alignment``
-    reads it, and it uses a different generator.
+    Scores differ from fairseq's only by rounding, because products of padded batches can be summed in a different order. Hypotheses with
+    almost equal scores may therefore swap ranks, especially in half precision. Hypotheses contain no attention weights. Only
+    ``--print-alignment`` needs the weights, and fairseq then uses another generator class.
 
     Results are tensors on the CPU. The tensors of the batch are moved to the CPU too, because fairseq-generate reads the source token
     by token, and each read would wait for the device.
@@ -71,7 +71,7 @@ class GraphedGenerator(SequenceGenerator):
         return super()._generate(sample, prefix_tokens, constraints, bos_token)
 
     def _unsupported(self, sample: Any, prefix_tokens: Any, constraints: Any) -> str | None:
-        """Return why a batch is searched by fairseq's own method; None if it is not."""
+        """Return why fairseq's own method must search a batch; None if captured steps can search it."""
         if self.model.single_model.training:
             return "the model is in training mode"
         if "src_tokens" not in sample["net_input"]:
@@ -93,7 +93,7 @@ class GraphedGenerator(SequenceGenerator):
         )
 
     def _last_step(self, sample: dict[str, Any]) -> int:
-        """Return the step at which every hypothesis of a batch ends, as in fairseq."""
+        """Return the step at which fairseq ends every hypothesis of a batch."""
         longest = sample["net_input"]["src_tokens"].size(1)
         return int(min(int(self.max_len_a * longest + self.max_len_b), self.max_len - 1))
 
@@ -123,7 +123,7 @@ class GraphedGenerator(SequenceGenerator):
         return found
 
     def _engine(self, model: Any, device: torch.device) -> Engine:
-        """Return the engine of a model. Changed settings or moved tensors of the model need a new engine."""
+        """Return the engine of a model. Create a new engine if settings have changed or tensors of the model have moved."""
         suppressed = self.token_indices_to_suppress
         settings = Settings(
             beam_size=self.beam_size,

@@ -14,13 +14,13 @@ def read_hypotheses(
 ) -> list[list[dict[str, Tensor]] | None]:
     """Read the hypotheses of each finished sentence in fairseq's format, the best first; None for an unfinished sentence.
 
-    The score of n tokens with log probabilities p_i is (p_1 + ... + p_n) / n^len_penalty, or only the sum without normalisation.
-    Hypotheses with equal scores are sorted by the steps at which they ended.
+    The score of n tokens with log probabilities p_i is (p_1 + ... + p_n) / n^len_penalty. Without normalisation, it is the sum. Hypotheses
+    with equal scores are sorted by the steps at which they ended.
 
     Args:
         state: the state after ``done`` steps. Reading it waits for the device.
         done: number of steps.
-        sentences: number of rows that are not padding.
+        sentences: number of rows of the state that are not padding.
         eos: index of the end-of-sentence token.
         len_penalty: exponent of the length; None without normalisation.
     """
@@ -51,14 +51,14 @@ def read_hypotheses(
 
 
 def trace(history: list[Any], end_step: Any, end_beam: Any, end_score: Any, eos: int) -> tuple[Any, Any]:
-    """Follow hypotheses back from their last beams. Return tokens and sums of log probabilities, (sentences, hypotheses, steps).
+    """Follow hypotheses back from their last beams. Return tokens and cumulative log probabilities, (sentences, hypotheses, steps).
 
     Args:
         history: ``parent``, ``chosen`` and ``total`` of a ``State``.
         end_step: step of the end-of-sentence token, (sentences, hypotheses). Entries without a hypothesis are arbitrary.
-        end_beam: beam of the hypothesis before this step.
+        end_beam: beam that held the hypothesis before ``end_step``.
         end_score: sum of the log probabilities of all tokens, including end of sentence.
-        eos: index of the end-of-sentence token. All places after the end are filled with it, too.
+        eos: index of the end-of-sentence token. All positions after the end are also filled with this token.
     """
     parent, chosen, total = history
     sentences, ends = end_step.shape

@@ -12,7 +12,7 @@ from .state import State
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings on which the captured step of a beam search depends, by their names in fairseq's ``SequenceGenerator``."""
+    """Settings on which a captured step depends. They have the same names as in fairseq's ``SequenceGenerator``."""
 
     beam_size: int
     vocab_size: int
@@ -28,14 +28,15 @@ class Settings:
 class SearchStep:
     """One step of fairseq's beam search.
 
-    Each beam i of a sentence has a score s_i. The candidates are the 2 beam_size largest s_i + log p(w | i) over all beams i and tokens
-    w, in descending order. If one of the first beam_size candidates is the end of sentence, it becomes a finished hypothesis. The first
-    beam_size candidates that are not the end of sentence become the new beams. So many always exist, because each beam contributes at
-    most one end of sentence. A sentence is finished when it has beam_size finished hypotheses, or at the last step, which allows only
-    the end of sentence.
+    Each beam i of a sentence has a score s_i. The candidates are the 2 beam_size largest s_i + log p(w | i) over all beams i and tokens w,
+    in descending order. If one of the first beam_size candidates is the end of sentence, it becomes a finished hypothesis. The first
+    beam_size candidates that are not the end of sentence become the new beams. There are always beam_size such candidates, because each
+    beam contributes at most one end of sentence. A sentence is finished when it has beam_size finished hypotheses, or at the last step,
+    which allows only the end of sentence.
 
-    At every step, fairseq removes finished sentences from the batch and copies the tokens of all hypotheses. Here the rows of finished
-    sentences stay and are ignored. Only the beam from which each token came is stored, and ``hypotheses`` restores the tokens from it.
+    At every step, fairseq removes finished sentences from the batch and copies the tokens of all hypotheses. This class keeps the rows of
+    finished sentences and ignores them. It stores only each new token and the beam that the token extends. ``hypotheses`` restores the
+    token sequences from them.
     """
 
     def __init__(self, settings: Settings, device: Any) -> None:
@@ -89,7 +90,7 @@ class SearchStep:
         return scores, origins, places - origins * self.settings.vocab_size
 
     def _finish(self, state: State, scores: Tensor, origins: Tensor, ends: Tensor) -> None:
-        """Store the candidates that end, (batch, beam). A sentence keeps its first beam_size finished hypotheses."""
+        """Store the candidates that are the end of sentence, (batch, beam). A sentence keeps its first beam_size finished hypotheses."""
         beam = self.settings.beam_size
         ends = ends & ~state.finished.unsqueeze(1)
         place = ends.cumsum(1) - 1 + state.count.unsqueeze(1)

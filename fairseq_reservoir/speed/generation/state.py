@@ -34,15 +34,15 @@ class State:
         last_step: step at which every hypothesis must end, (1,).
         token: last token of each beam, (batch, beam).
         score: sum of the log probabilities of each beam, (batch, beam).
-        ancestors: (batch, beam, steps). Entry [b, i, t] is the beam that held, at step t, the hypothesis that is now in beam i. It is
-            -1 for future steps.
+        ancestors: (batch, beam, steps). The hypothesis that is now in beam i of sentence b was in beam [b, i, t] at step t. -1 for future
+            steps.
         finished: whether each sentence is finished, (batch,), bool.
         unfinished: number of sentences that are not finished, (1,).
-        parent: for each step, the previous beam of the hypothesis that is then in each beam, (steps, batch, beam).
-        chosen: for each step, the token that each beam has appended, (steps, batch, beam).
-        total: for each step, the score of each beam after it, (steps, batch, beam).
+        parent: (steps, batch, beam). The hypothesis that is in beam i after step t was in beam [t, b, i] before step t.
+        chosen: token that is appended to each beam at each step, (steps, batch, beam).
+        total: score of each beam after each step, (steps, batch, beam).
         count: number of finished hypotheses of each sentence, (batch,).
-        end_step: step at which each finished hypothesis ended, (batch, beam + 1). Hypotheses are in the order of their ends.
+        end_step: step at which each finished hypothesis ended, (batch, beam + 1). Hypotheses that ended first come first.
         end_beam: beam of each finished hypothesis before it ended, (batch, beam + 1).
         end_score: score of each finished hypothesis, (batch, beam + 1). The last column of these three tensors is never read.
         source_padding: mask of the source's padding, (batch, source), bool.
@@ -67,9 +67,9 @@ class State:
     layers: list[LayerCache]
 
     def begin(self, sentences: int, token: int, last_step: int) -> None:
-        """Start a batch of ``sentences``, whose hypotheses begin with ``token``. All other rows are padding and count as finished.
+        """Start a batch of ``sentences`` sentences. Every hypothesis begins with ``token``. Other rows are padding and count as finished.
 
-        Keys and values are set to 0, because a NaN of an earlier batch would stay NaN even at a weight of 0.
+        Keys and values are set to 0, because a NaN of an earlier batch would cause a NaN even with an attention weight of 0.
         """
         self.step.zero_()
         self.last_step.fill_(last_step)
@@ -88,7 +88,7 @@ class State:
                     cache.zero_()
 
     def put_source(self, padding: Tensor, memory: list[tuple[Tensor, Tensor] | None]) -> None:
-        """Store the source of a batch.
+        """Store the source padding and the source's keys and values of a batch.
 
         Args:
             padding: (sentences, tokens), bool.

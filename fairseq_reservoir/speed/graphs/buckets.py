@@ -1,14 +1,15 @@
 """Buckets: the few shapes to which training batches are padded, so that few CUDA graphs cover a data set.
 
-A shape is a row of integers: the number of sentences, and one padded length per side. Translation has two lengths (source, target),
-a language model has one. A batch fits into a bucket if no number of its shape is greater than the bucket's. After padding, it has
-sentences * (source length + target length) tokens, with the numbers of the bucket.
+A shape is a list of integers: the number of sentences, and one padded length per side. Translation has two lengths (source, target), a
+language model has one. A batch fits into a bucket if no number of its shape is greater than the same number of the bucket. After padding,
+the batch has sentences * (source length + target length) tokens, where all three numbers are the bucket's.
 
-Fixed multiples waste much, because the shapes of batches differ in sentences and in both lengths. On Multi30k, multiples of 8 for both
-lengths and of 16 for the sentences need 1.21 times as many tokens. ``choose`` needs 1.06 times with as many shapes. It has three steps:
+Rounding each number up to a fixed multiple wastes many tokens, because batches differ in the number of sentences and in both lengths. On
+Multi30k, multiples of 8 for both lengths and of 16 for the sentences need 1.21 times as many tokens as no padding. With equally many
+shapes, ``choose`` needs 1.06 times as many. It has three steps:
 
-1. Equal shapes are counted. If more than ``CELLS`` are distinct, nearby shapes are combined on a logarithmic grid.
-2. The two groups that add the fewest tokens are merged, until ``limit`` groups are left.
+1. Equal shapes are counted. If there are more than ``CELLS`` distinct shapes, nearby shapes are combined on a logarithmic grid.
+2. The two groups that together add the fewest tokens are merged, again and again, until ``limit`` groups are left.
 3. Each shape moves to the cheapest bucket that holds it, and each bucket shrinks to its shapes, until no tokens are saved.
 """
 
@@ -48,7 +49,7 @@ CELLS = 1200
 
 
 def tokens(shapes: np.ndarray) -> np.ndarray:
-    """Compute the tokens per shape, sentences * sum of lengths; shapes: (..., d) with the number of sentences first."""
+    """Compute the number of tokens of each shape, sentences * sum of lengths. ``shapes``: (..., d) with the number of sentences first."""
     return shapes[..., 0] * shapes[..., 1:].sum(-1)
 
 
@@ -84,7 +85,7 @@ def smallest(buckets: np.ndarray, shape: Sequence[int]) -> int | None:
 
 
 def padding(shapes: np.ndarray, buckets: np.ndarray) -> float:
-    """Compute the tokens of all batches after padding / before, at least 1. Batches that fit no bucket are not padded.
+    """Compute (tokens after padding) / (tokens before padding) over all batches. Batches that fit into no bucket are not padded.
 
     Args:
         shapes: (batches, d) integers.
@@ -100,7 +101,7 @@ def padding(shapes: np.ndarray, buckets: np.ndarray) -> float:
 def _groups(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Group equal rows. Return the index of the first row of each group, and the group of each row.
 
-    ``np.unique`` with ``axis=0`` is ten times slower, because it compares bytes. Here each column in turn is added to one number.
+    ``np.unique`` with ``axis=0`` is ten times slower, because it compares bytes. This function encodes each row as one number.
     """
     keys = np.zeros(len(rows), dtype=np.int64)
     for column in rows.T:
@@ -132,7 +133,9 @@ def _combine(shapes: np.ndarray, counts: np.ndarray, most: int) -> tuple[np.ndar
 
 
 def _merge(shapes: np.ndarray, counts: np.ndarray, limit: int) -> np.ndarray:
-    """Merge the pair of groups that adds the fewest tokens, until ``limit`` groups are left. Return their elementwise maxima.
+    """Repeatedly merge the two groups that together add the fewest tokens, until ``limit`` groups are left.
+
+    Return the elementwise maximum of the shapes in each group.
 
     The best partner of each group is stored. After a merge, only groups that have lost their best partner search again.
     """
@@ -172,7 +175,7 @@ def _merge(shapes: np.ndarray, counts: np.ndarray, limit: int) -> np.ndarray:
 
 
 def _costs(buckets: np.ndarray, shapes: np.ndarray) -> np.ndarray:
-    """Return the tokens of each shape in each bucket, (buckets, shapes); infinite if the shape does not fit."""
+    """Return the number of tokens of each shape after padding to each bucket, (buckets, shapes); infinite if the shape does not fit."""
     fits = (buckets[:, None] >= shapes).all(axis=2)
     return np.where(fits, tokens(buckets)[:, None].astype(np.float64), np.inf)
 
@@ -196,7 +199,7 @@ def _shrink(buckets: np.ndarray, shapes: np.ndarray, counts: np.ndarray) -> np.n
 
 
 class Side(NamedTuple):
-    """Lengths of one side (source or target) of a data set, as its collater pads them."""
+    """Lengths of one side (source or target) of a data set, and how the collater pads them."""
 
     sizes: Any  # length of each sample
     extra: int = 0  # number of tokens that the data set may add to a sample
@@ -212,8 +215,8 @@ class Side(NamedTuple):
 def shapes_of(dataset: Any, batches: Iterable[Sequence[int]]) -> np.ndarray | None:
     """Compute the shapes of a data set's batches from the lengths of its samples. No sample is read.
 
-    The result has the lengths of collated batches. With ``--truncate-source``, and in language models with ``--self-target`` or
-    ``--past-target``, a length can be 1 too long, because it depends on the text.
+    The result has the lengths that batches have after collation. With ``--truncate-source``, and in language models with ``--self-target``
+    or ``--past-target``, a result can be too long by 1, because the collated length depends on the text.
 
     Args:
         dataset: a data set of the tasks translation, language_modeling or masked_lm, or of a task with the same classes.
@@ -236,7 +239,7 @@ def shapes_of(dataset: Any, batches: Iterable[Sequence[int]]) -> np.ndarray | No
 
 
 def _layout(dataset: Any) -> tuple[int, list[Side]] | None:
-    """Return the minimum number of sentences per batch, and the sides of a data set; None for unknown classes."""
+    """Return the minimum number of sentences per batch, and the sides of a data set. Return None for data sets of unknown classes."""
     while isinstance(dataset, (SortDataset, LRUCacheDataset)):
         dataset = dataset.dataset
     for known, layout in _LAYOUTS.items():
@@ -256,14 +259,14 @@ def _of_pairs(dataset: LanguagePairDataset) -> tuple[int, list[Side]]:
 
 
 def _of_text(dataset: MonolingualDataset) -> tuple[int, list[Side]]:
-    """Return the layout of language modeling. With the targets past or self, every block gets an end of sentence if it lacks one."""
+    """Return the layout of language modeling. With the targets "past" or "self", a block without an end of sentence gets one."""
     eos = dataset.add_eos_for_other_targets and {"self", "past"} & set(dataset.targets or ())
     extra = int(dataset.add_bos_token) + int(bool(eos))
     return dataset.pad_to_bsz or 0, [Side(dataset.sizes, extra, least=dataset.fixed_pad_length or 0)]
 
 
 def _of_dictionary(dataset: NestedDictionaryDataset) -> tuple[int, list[Side]] | None:
-    """Return the layout of masked_lm and sentence_prediction; None if padded entries differ in length from the input."""
+    """Return the layout of masked_lm and sentence_prediction; None if another padded tensor of a batch is not as long as the input."""
     padded = {name: entry for name, entry in dataset.defn.items() if isinstance(entry, PadDataset)}
     source = padded.get("net_input.src_tokens")
     if source is None or any(type(entry).collater is not PadDataset.collater for entry in padded.values()):

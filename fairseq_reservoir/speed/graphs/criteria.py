@@ -1,4 +1,4 @@
-"""Losses that can be recorded in a CUDA graph: the supported criteria, and a masked language model's loss."""
+"""Losses that can be recorded in a CUDA graph: fairseq's cross entropies, and the loss of a masked language model."""
 
 from typing import Any
 
@@ -28,9 +28,10 @@ def is_masked(criterion: FairseqCriterion) -> bool:
 
 
 def forward(criterion: FairseqCriterion, model: Any, sample: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-    """Compute the loss of a padded batch. The host reads no value of the device.
+    """Compute the loss of a padded batch. The host reads no value from the device.
 
-    In a masked language model, predicted positions are selected by index. With a boolean mask, the host would wait for their number.
+    In a masked language model, predicted positions are selected by index. With a boolean mask, the host would wait for the number of
+    positions.
 
     Returns:
         The loss to differentiate, and all tensors of the logging output, by name.
@@ -47,11 +48,12 @@ def forward(criterion: FairseqCriterion, model: Any, sample: dict[str, Any]) -> 
 
 
 def counts(criterion: FairseqCriterion, sample: dict[str, Any], several: bool = False) -> dict[str, Any]:
-    """Return the numbers of a logging output, without padding: tokens, sentences, and the sample size, which divides the gradients.
+    """Return ``ntokens``, ``nsentences`` and ``sample_size`` of a batch, without padding. The sample size divides the gradients.
 
     Args:
-        several: whether several ranks are trained. Ranks add up numbers on the host and on the device separately. fairseq's masked
-            language model has its sample size on the device, and so must this rank, because the others may run ordinary steps.
+        several: whether several ranks are trained. Ranks sum numbers on the host and numbers on the device separately. In ordinary steps,
+            fairseq's masked language model has its sample size on the device. Other ranks may run ordinary steps, so this rank's sample
+            size must be on the device, too.
     """
     sentences, tokens = int(sample["nsentences"]), int(sample["ntokens"])
     size: Any = sentences if getattr(criterion, "sentence_avg", False) else tokens

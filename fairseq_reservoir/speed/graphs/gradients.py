@@ -9,10 +9,10 @@ _ALIGNED = 64  # elements; kernels read whole vectors
 
 
 class Gradients:
-    """Buffers for gradients, one for each dtype. ``parameter.grad`` becomes a view of a buffer, with its present value.
+    """Buffers for gradients, one for each dtype. Each ``parameter.grad`` is replaced by a view of a buffer with the same values.
 
-    fairseq removes all gradients before an update. ``attach`` restores the views and sets them to 0. A parameter without a gradient
-    gets none, because an optimizer would otherwise apply weight decay to it.
+    fairseq removes all gradients before an update. ``attach`` restores the views and sets them to 0. A parameter without a gradient gets
+    no view, because with a gradient of 0 an optimizer would apply weight decay to the parameter.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -34,9 +34,9 @@ class Gradients:
             self.buffers.append(buffer)
 
     def attach(self) -> None:
-        """Restore the views if fairseq has removed the gradients, and set them to 0. In gradient accumulation they stay unchanged.
+        """Restore the views and set them to 0, if fairseq has removed the gradients. During gradient accumulation, do nothing.
 
-        If an ordinary step has created new gradients since, their values are copied to the views.
+        If an ordinary step has created new gradient tensors, their values are copied to the views.
         """
         if not self.parameters or self.parameters[0].grad is self.views[0]:
             return

@@ -1,4 +1,4 @@
-"""A padded batch as one tensor. So it is sent between processes, pinned and copied to the device once, not once per tensor."""
+"""Store a padded batch in one tensor, so that it is sent between processes, pinned and copied to the device as a whole."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ _Path = tuple[str, ...]
 
 @dataclass
 class PackedBatch:
-    """A batch whose tensors are slices of one tensor.
+    """A batch with all its tensors stored as slices of one tensor.
 
     fairseq's data loader sends tensors to the training process one by one, which took a quarter of the host's time per update.
 
     Attributes:
         flat: (n,), int64, the entries of all tensors, one tensor after the other.
-        slices: path in the batch and shape of each tensor.
-        rest: path and value of each other entry of the batch.
+        slices: for each tensor, its path in the batch and its shape.
+        rest: for each entry of the batch that is not a tensor, its path and its value.
     """
 
     flat: Tensor
@@ -29,7 +29,7 @@ class PackedBatch:
     rest: list[tuple[_Path, Any]]
 
     def __len__(self) -> int:
-        """Return the number of entries. fairseq treats a batch of length 0 as the batch of a rank without data."""
+        """Return the number of entries. fairseq treats a batch of length 0 as the dummy batch of a rank without data."""
         return len(self.slices) + len(self.rest)
 
     def __getitem__(self, key: str) -> Any:
@@ -90,7 +90,7 @@ class PackingCollater:
 
     Attributes:
         collate: the function that fairseq's data loader would call.
-        packed: a function that pads and packs a batch, or returns it unchanged (``padding.Padder``).
+        packed: a function that pads and packs a batch, or returns the batch unchanged (``padding.Padder``).
     """
 
     collate: Callable[[Any], Any]

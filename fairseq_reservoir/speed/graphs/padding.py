@@ -40,11 +40,11 @@ def shape_of(sample: Mapping[str, Any]) -> tuple[int, ...] | None:
 
 
 def pad(sample: Mapping[str, Any], bucket: tuple[int, ...], padding: int, end: int) -> dict[str, Any]:
-    """Pad the tokens of a batch to a bucket. Its entries ``ntokens`` and ``nsentences`` do not change.
+    """Pad the tokens of a batch to a bucket. ``ntokens`` and ``nsentences`` of the batch do not change.
 
-    Source sentences are padded on the side on which the batch already has padding. An added row has one end-of-sentence token as
-    source and as decoder input, because attention returns NaN for a sentence that is all padding. Its targets are padding, so it has
-    no loss and no gradient.
+    Source sentences are padded on the side on which the batch already has padding. An added sentence has one end-of-sentence token as
+    source and as decoder input, because attention returns NaN for a sentence that is all padding. The targets of an added sentence are
+    padding, so it has no loss and no gradient.
 
     Args:
         sample: a batch on the host. Its shape (``shape_of``) fits into the bucket.
@@ -71,7 +71,7 @@ def pad(sample: Mapping[str, Any], bucket: tuple[int, ...], padding: int, end: i
 
 
 def _grown(x: Tensor, shape: tuple[int, ...], fill: int, end: int | None, left: bool) -> Tensor:
-    """Copy x into the first rows of a tensor of ``shape``. New rows start with the token ``end``, or with ``left`` end with it."""
+    """Copy x into the first rows of a tensor of ``shape``. New rows start with the token ``end``. If ``left``, they end with this token."""
     grown = torch.full(shape, fill, dtype=x.dtype)
     if x.dim() == 1:
         grown[: len(x)] = x
@@ -84,7 +84,7 @@ def _grown(x: Tensor, shape: tuple[int, ...], fill: int, end: int | None, left: 
 
 
 def masked_places(target: Tensor, padding: int, share: float) -> dict[str, Any] | None:
-    """Find the positions of a masked language model's predicted tokens. The size of the result depends only on the batch's shape.
+    """Find the positions of the tokens that a masked language model predicts. The size of the result depends only on the batch's shape.
 
     Args:
         target: (sentences, length), on the host; ``padding`` at tokens that are not predicted.
@@ -92,8 +92,9 @@ def masked_places(target: Tensor, padding: int, share: float) -> dict[str, Any] 
         share: expected share of predicted tokens, ``--mask-prob``.
 
     Returns:
-        ``index``: (places,), positions in the flattened batch. ``labels``: (places,), their targets. Unused places have position 0
-        and the label ``padding``. ``count``: the number of predicted tokens. None if there are more predicted tokens than places.
+        ``index``: (places,), positions in the flattened batch. ``labels``: (places,), the targets at these positions. Unused places have
+        position 0 and the label ``padding``. ``count``: the number of predicted tokens. If there are more predicted tokens than places,
+        the function returns None.
     """
     places = -(-int(target.numel() * share * 1.1 + _PLACES) // _PLACES) * _PLACES
     found = target.flatten().ne(padding).nonzero().squeeze(1)
@@ -113,7 +114,7 @@ class Padder:
     Attributes:
         buckets: (k, d), as ``buckets.choose`` returns them.
         padding, end: indices of the padding and of the end-of-sentence token.
-        share: ``--mask-prob`` of a masked language model; None for other models.
+        share: ``--mask-prob`` of a masked language model; None for all other models.
     """
 
     buckets: np.ndarray[Any, Any]

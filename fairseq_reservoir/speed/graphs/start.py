@@ -29,7 +29,7 @@ _BACKENDS = ("legacy_ddp", "no_c10d")
 
 
 def start(trainer: Any, masks: Sequence[Any]) -> GraphedSteps | None:
-    """Let a trainer's task replay recorded steps. Return None if ``--cuda-graphs`` is not given or has no effect.
+    """Let a trainer's task record and replay training steps. Return None if ``--cuda-graphs`` is not given or has no effect.
 
     Args:
         trainer: the trainer, with its model and criterion.
@@ -100,8 +100,8 @@ def _reason_of_layers(model):
 def choose_buckets(trainer: Any, steps: GraphedSteps, iterator: Any) -> None:
     """Choose the shapes to which the batches of an epoch are padded, and let the iterator's workers pad them.
 
-    The shapes depend only on the batches of the epoch, so a resumed run has the same shapes. They are logged if they differ from the
-    previous epoch's.
+    The shapes depend only on the batches of the epoch, so a resumed run has the same shapes as an uninterrupted run. The number of shapes
+    is logged if the shapes differ from those of the previous epoch.
     """
     task, before = trainer.task, steps.padder
     if not isinstance(iterator, EpochBatchIterator):

@@ -28,8 +28,8 @@ class Recording:
         tokens: the tensor with all tokens that a replay reads (``PackedBatch.flat``).
         names: names of the logged tensors.
         replay: a function that replays the step and returns the logged tensors.
-        held: tensors of the model that are neither parameters nor buffers, such as fairseq's mask of future tokens. fairseq replaces
-            the mask for a longer sentence, but a replay still reads the old mask.
+        held: references to tensors of the model that are not parameters or buffers, such as fairseq's mask of future tokens. fairseq
+            replaces the mask when a longer sentence occurs, but a replay still reads the old mask.
     """
 
     tokens: Tensor
@@ -41,18 +41,18 @@ class Recording:
 class GraphedSteps:
     """Forward and backward passes of padded batches, replayed from recordings.
 
-    A recording contains all operations from the tokens of a batch to the gradients. In a small model, the GPU runs these operations
-    several times faster than Python launches them. Clearing gradients, clipping, the optimizer and logging are not recorded. A replay
-    computes the same bits as an ordinary step of the same padded batch, with the same dropout.
+    A recording contains all operations that compute the gradients from the tokens of a batch. In a small model, the GPU runs these
+    operations several times faster than Python launches them. Clearing gradients, clipping, the optimizer and logging are not recorded. A
+    replay computes the same bits as an ordinary step of the same padded batch, with the same dropout.
 
-    All recordings are dropped if a parameter or buffer moves in memory, a parameter is frozen or unfrozen, or a keep ratio of a mask
-    changes.
+    All recordings are dropped in three cases: a parameter or buffer moves in memory, a parameter is frozen or unfrozen, or the keep ratio
+    of a mask changes.
 
     Args:
         recorder: a ``GraphRecorder``.
         usual: the task's own ``train_step``, for batches that are not padded.
         masks: the modules with masked weights. Every recording selects their masks.
-        log_interval: number of updates between two logs of the share of changed mask entries.
+        log_interval: number of updates between two logs of ``mask_flips``, the fraction of mask entries that an update changes.
         several: whether several ranks are trained.
     """
 
@@ -126,7 +126,7 @@ class GraphedSteps:
         return list(log), list(log.values())
 
     def _first(self, shape: Shape, sample: Any, model: Any, criterion: Any) -> dict[str, Tensor]:
-        """Run an ordinary step. The first one in a training also finds the parameters that get a gradient."""
+        """Run an ordinary step. The first ordinary step of a training also finds the parameters that get a gradient."""
         mark(sample, always=True)
         try:
             (names, values), self.needed[shape] = self.recorder.measured(
@@ -182,7 +182,7 @@ class GraphedSteps:
         return dict(zip(recording.names, values))
 
     def _follow(self, model: nn.Module) -> None:
-        """Drop all recordings if the address of a tensor, the set of frozen parameters, or a keep ratio has changed."""
+        """Drop all recordings if a tensor has a new address, a parameter is frozen or unfrozen, or a keep ratio has changed."""
         if not self._held:
             self._held = [*model.parameters(), *model.buffers()]
         state = ([(t.data_ptr(), t.requires_grad) for t in self._held], [m.keep_ratios for m in self._masks])
@@ -205,7 +205,7 @@ class GraphedSteps:
         replayed = self.kinds["replayed"]
         return (
             f"{len(self.recordings)} recorded shapes, {replayed} of {replayed + self.kinds['ordinary']} steps replayed, "
-            f"{after / max(1, before):.3f} times as many tokens with padding, {self.recorder.mib()} MiB reserved"
+            f"{after / max(1, before):.3f} times as many tokens as without padding, {self.recorder.mib()} MiB reserved"
         )
 
     def forget(self) -> None:
