@@ -293,7 +293,8 @@ def report(given, found, rounds, arguments, show=False):
         result["promise"] = pairs.check_promise(found, given.promise, given.at_most)
     sessions = "in new sessions" if given.own_session else "in the same session"
     how = (
-        f"A run is {length} of {given.corpus}{limit} in its own process. It is timed from the start of the first epoch to the last save."
+        f"A run is {length} of {given.corpus}{limit} in its own process."
+        " The time is measured from the start of the first epoch to the last save."
         f" Beside it run {' or '.join(map(str, given.busy))} busy processes with priority {given.nice}, {sessions}.\n"
         'The column "same weights as baseline" compares the final weights bit for bit.'
         f" Instruction sets of the processor: {facts['features']}.\n\n    {facts['command']}\n    {facts['recipe']}"

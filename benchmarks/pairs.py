@@ -214,7 +214,7 @@ def how_measured(facts):
     """Text under a table: method, commit, versions and machine."""
     return (
         "A ratio is the time of an arm (a row) divided by the time of the baseline, the first arm. "
-        f"It is the median over {facts['pairs']} interleaved pairs. Its interval is a percentile bootstrap of this median.\n"
+        f"The table has the median over {facts['pairs']} interleaved pairs, with a percentile bootstrap interval.\n"
         f"Measured at commit {facts['commit']} with torch {facts['torch']}, {facts['fairseq']} and Python {facts['python']}, "
         f"on {facts['device']} with {facts['threads']} of {facts['cores']} CPU threads."
     )
