@@ -15,7 +15,13 @@ from .speed_options import FastOptions
 SMALLEST_SHARE = 1e-9
 # Names from the tables of masks.masked_weight and masks.levels. A test compares them.
 WEIGHT_INITIALISERS = ("kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "signed_constant")
-WEIGHT_INITS = (*WEIGHT_INITIALISERS, "signed_fairseq", "paper_code")
+UNSCALED = "_unscaled"
+WEIGHT_INITS = (
+    *WEIGHT_INITIALISERS,
+    *(f"{name}{UNSCALED}" for name in ("kaiming_uniform", "xavier_uniform")),
+    "signed_fairseq",
+    "paper_code",
+)
 MOST_LEVELS = 16
 LEVELS = ("sign", "ternary", *map(str, range(3, MOST_LEVELS + 1)))
 # Why --mask-trained-weights excludes flags of masks and random weights, and why --mask-random excludes flags of scores.
@@ -41,7 +47,8 @@ class MaskOptions(FastOptions):
         "xavier_uniform, xavier_normal, signed_constant (plus or minus Kaiming's standard deviation), signed_fairseq (plus or minus the "
         "standard deviation of fairseq's initial values for this matrix, which is smaller in attention; training is much faster), or "
         "paper_code (as the paper's models were trained: Xavier in attention, Kaiming uniform elsewhere, and N(0, 0.02^2) everywhere in a "
-        "RoBERTa). All except paper_code are scaled by sqrt(1 / kept share). Default: signed_fairseq",
+        "RoBERTa). All except paper_code, kaiming_uniform_unscaled and xavier_uniform_unscaled are scaled by sqrt(1 / kept share). "
+        "Default: signed_fairseq",
         "INIT",
         choices=WEIGHT_INITS,
         excludes=_NOT_TRAINED,

@@ -146,6 +146,19 @@ def test_paper_code_reproduces_the_mixture():
 
 
 @pytest.mark.parametrize(
+    "init, bound", [("kaiming_uniform", (6 / 64) ** 0.5), ("xavier_uniform", (6 / (64 + 128)) ** 0.5)]
+)
+def test_unscaled_weights_lack_the_factor_of_the_kept_share(init, bound):
+    """Bounds of a matrix of 64 columns and 128 rows. With a quarter kept, the scale is sqrt(4)."""
+    for suffix, factor in (("", 2), ("_unscaled", 1)):
+        model = build_supermask(
+            mask_init_weights=init + suffix, mask_keep_ratio=0.25, encoder_embed_dim=64, encoder_ffn_embed_dim=128
+        )
+        largest = float(model.encoder.layers[0].fc1.frozen_weight.abs().max())
+        assert 0.99 * factor * bound < largest <= factor * bound * 1.000001
+
+
+@pytest.mark.parametrize(
     "options, message",
     [
         ({"mask_keep_ratio": 0.0}, "--mask-keep-ratio 0: must be greater than 0 and at most 1"),

@@ -16,7 +16,7 @@ from ...masks.masked_embedding import MaskedEmbedding, TiedProjection
 from ...masks.masked_linear import MaskedLinear
 from ...masks.masked_weight import weight_recipe
 from ...masks.rounded_weight import RoundedEmbedding, RoundedLinear, SharedLinear
-from ...options.supermask_options import embedding_levels, mask_choices, whole_embeddings
+from ...options.supermask_options import UNSCALED, embedding_levels, mask_choices, whole_embeddings
 from ...plan.freeze_spec import SHARED_LAYER
 from ...plan.layer_plan import Slot
 from ...plan.mask_choices import MaskChoices
@@ -123,6 +123,8 @@ class MaskedParts:
         init = self.options.mask_init_weights
         if init == "signed_fairseq":
             return "signed_constant", _size_in_fairseq(part) / 2**0.5 * MaskChoices(**self.choices).gain
+        if init.endswith(UNSCALED):
+            return init.removesuffix(UNSCALED), 1.0
         if init != "paper_code":
             return init, None
         if self.of_bert:
