@@ -33,17 +33,29 @@ prepared() {
     joined=(--eval-bleu-remove-bpe ${pieces:+"$pieces"})
 }
 
+# average_last FOLDER N OUT: averages the checkpoints of the last N epochs of a training. If it had one epoch or less, its last
+# checkpoint is copied.
+average_last() {
+    local checkpoints=("$1/checkpoint[0-9]*.pt")
+    [[ -n $dry ]] || mapfile -t checkpoints < <(find "$1" -maxdepth 1 -name 'checkpoint[0-9]*.pt' ! -name '*_*' | sort -V | tail -n "$2")
+    if [[ -n $dry || ${#checkpoints[@]} -gt 1 ]]; then run fairseq-reservoir average "${checkpoints[@]}" "$3/checkpoint.pt"
+    else run cp "$1/checkpoint_last.pt" "$3/checkpoint.pt"; fi
+}
+
 # translation BIN FOLDER REFERENCE FLAGS-OF-FAIRSEQ-TRAIN...: trains, translates and scores a model.
 # FOLDER keeps train.log, checkpoints, generate.log, hypotheses and bleu.json.
 # REFERENCE is a file of raw text. "" means the test set of BIN, rebuilt by Moses' detokenizer. Such scores are not comparable
 # with published sacreBLEU, because that text is not raw, and lower-cased for IWSLT14.
-# The array `decode` holds flags of fairseq-generate.
+# The array `decode` holds flags of fairseq-generate. With `averaged` set to N, the mean of the last N epochs' checkpoints translates,
+# otherwise the best checkpoint.
 translation() {
-    local bin=$1 out=$2 reference=$3
+    local bin=$1 out=$2 reference=$3 epochs=(--no-epoch-checkpoints) model=$2/checkpoint_best.pt
     shift 3
+    [[ -z ${averaged:-} ]] || epochs=(--keep-last-epochs "$averaged") model=$out/averaged/checkpoint.pt
     fit "$bin" "$out" --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam \
-        --adam-betas '(0.9, 0.98)' --max-tokens 4096 --no-epoch-checkpoints --log-format json --log-interval 20 "$@"
-    written "$out/generate.log" fairseq-generate "$bin" --user-dir "$root/fairseq_reservoir" --path "$out/checkpoint_best.pt" \
+        --adam-betas '(0.9, 0.98)' --max-tokens 4096 "${epochs[@]}" --log-format json --log-interval 20 "$@"
+    [[ -z ${averaged:-} ]] || folder "$out/averaged" average_last "$out" "$averaged" "$out/averaged"
+    written "$out/generate.log" fairseq-generate "$bin" --user-dir "$root/fairseq_reservoir" --path "$model" \
         --max-tokens 8192 "${decode[@]}" ${MINI:+--max-len-b 20}
     written "$out/hypotheses" python "$root/examples/hypotheses.py" "$out/generate.log"
     if [[ -z $reference ]]; then

@@ -10,6 +10,8 @@
 #   INIT=...        other random weights, as in xavier_uniform: see --mask-init-weights
 #   LAYERS=layer    one random layer for all layers of a stack; none: one for each
 #   VECTORS=PREFIX  embeddings of a trained model, PREFIX.de and PREFIX.en: fairseq-reservoir dump-embeddings CHECKPOINT PREFIX
+#   AVERAGE=10      wmt14: translate with the mean of the last N epochs' checkpoints, as Ott et al. (2018); 0: with the best checkpoint,
+#                   as iwslt14 does
 #   SEED=1          random seed
 #   RUNS=FOLDER     output folder (default: runs/TASK-masks)
 #   DRY_RUN, GPUS, MINI   see ../common.sh; an update has at least as many tokens as on one GPU, with wmt14 as on eight
@@ -33,7 +35,8 @@ case $work in
         prepared de en prepare_iwslt14.sh
         train+=("${joined[@]}") ;;
     wmt14)
-        source=en target=de gpus=8
+        source=en target=de gpus=8 averaged=${AVERAGE:-10}
+        [[ $averaged != 0 ]] || averaged=
         train=(--share-decoder-input-output-embed --lr 1e-3 --lr-scheduler inverse_sqrt --warmup-updates 4000 --warmup-init-lr 1e-7
             --dropout 0.2 --max-epoch 100)
         case $size in base) sizes=wmt_en_de ;; wider | deeper) sizes=${size}_wmt_en_de ;; *) die "SIZE='$size': choose base, wider or deeper" ;; esac

@@ -169,6 +169,43 @@ def test_points_of_the_figures(tmp_path):
     assert train.save_dir.endswith("/paper-base-keep0.1-xavier_uniform-vectors-none-1")
 
 
+@pytest.mark.parametrize("settings, epochs", [({}, 10), ({"AVERAGE": "5"}, 5), ({"AVERAGE": "0"}, 0)])
+def test_wmt14_translates_with_the_mean_of_the_last_epochs(settings, epochs, tmp_path):
+    printed = dry_run(MASKS / "papers.sh", tmp_path, TASK="wmt14", **settings)
+    train, words = trained(printed), commands_in(printed)
+    assert (train.keep_last_epochs, train.no_epoch_checkpoints) == ((epochs, False) if epochs else (-1, True))
+    generate = options.parse_args_and_arch(options.get_generation_parser(), words["fairseq-generate"])
+    assert generate.path == f"{train.save_dir}/{'averaged/checkpoint.pt' if epochs else 'checkpoint_best.pt'}"
+    expected = [f"{train.save_dir}/checkpoint[0-9]*.pt", f"{train.save_dir}/averaged.part/checkpoint.pt"]
+    assert words.get("fairseq-reservoir", []) == (["average", *expected] if epochs else [])
+    assert trained(dry_run(MASKS / "papers.sh", tmp_path)).no_epoch_checkpoints  # iwslt14
+
+
+AVERAGE = """
+root={root} dry=
+. {root}/examples/steps.sh
+. {root}/examples/translation.sh
+average_last {folder} 3 {folder}
+"""
+
+
+@pytest.mark.parametrize("epochs, used", [(12, "10 11 12"), (1, "_last"), (0, "_last")])
+def test_the_last_epochs_are_averaged(epochs, used, tmp_path):
+    """checkpoint10.pt follows checkpoint9.pt. Checkpoints of other kinds are left out."""
+    for name in (*range(1, epochs + 1), "_best", "_last", "_3_500"):
+        (tmp_path / f"checkpoint{name}.pt").write_text(str(name))
+    program = tmp_path / "bin" / "fairseq-reservoir"
+    program.parent.mkdir()
+    program.write_text(
+        '#!/bin/sh\nshift; for last; do :; done\n"cat" "$@" 2>/dev/null >"$last.new"; mv "$last.new" "$last"\n'
+    )
+    program.chmod(0o755)
+    script = AVERAGE.format(root=EXAMPLES.parent, folder=tmp_path)
+    environment = {**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run(["bash", "-euc", script], env=environment, check=True)
+    assert (tmp_path / "checkpoint.pt").read_text() == used.replace(" ", "")
+
+
 FINE_TUNING = (
     "lr",
     "weight_decay",
@@ -312,7 +349,7 @@ MINI = {
     "reservoir_transformers/enwik8.sh": {},
     "reservoir_transformers/roberta.sh": {},
     "echo_state/run.sh": {"DEPTHS": "6", "KINDS": "F", "SEEDS": "1"},
-    "one_layer_supermask/papers.sh": {},
+    "one_layer_supermask/papers.sh": {"TASK": "wmt14"},
     "one_layer_supermask/multi30k.sh": {},
     "one_layer_supermask/sst2.sh": {},
     "one_layer_supermask/glue.sh": {},
