@@ -168,4 +168,4 @@ trace() {
     done
 }
 # A flag's value is a folder only if it contains a /: --task xor does not.
-folder_of_data() { [[ ! $word -ef $root/fairseq_reservoir && ($before != -* || $word == */*) ]]; }
+folder_of_data() { [[ $before != --user-dir && ($before != -* || $word == */*) ]]; }

@@ -1,89 +1,78 @@
 #!/usr/bin/env bash
-# One arm of the study of pretrained and frozen Transformers: fine-tunes a small language model on a task at each learning rate
-# and prints the share of correct answers. You can interrupt it and run it again: finished steps are kept, and training resumes.
+# One arm of the study of pretrained and frozen Transformers: trains it on a task at each learning rate, and prints the accuracy on test
+# at the rate that is best on valid. You can interrupt it and run it again: finished steps are kept, and training resumes.
+#   TASK=xor        memory, xor, listops, mnist, cifar10 or cifar10-gray
+#   FILES=FOLDER    files of listops, mnist and cifar10; listops without FILES draws short expressions. README.md lists their names
+#   ARM=NAME        trained, trained-pretrained, frozen-pretrained, frozen-random, and the arms of the ablation; README.md explains them
+#   FROM=FOLDER     GPT-2 for the pretrained arms, in Hugging Face's format. Without it, they start from a language model that is
+#                   trained on DATA
 #   DATA=FOLDER     train.txt, valid.txt and test.txt to pretrain on, plain or .gz
-#   TASK=xor        memory, xor, listops or sst2
-#   SST2=FOLDER     for sst2: train.tsv and dev.tsv, plain or .gz
-#   ARM=NAME        trained, trained-pretrained, frozen-pretrained or frozen-random; README.md explains them
-#   RATES="1e-3 4e-3 1.6e-2"   learning rates to try
-#   UPDATES=1000    updates of a fine-tuning
+#   SIZE=tiny       tiny: two blocks of width 64. With FROM, SIZE=gpt2; gpt2-medium, gpt2-large, gpt2-xl: for random blocks of such sizes
+#   RATES="1e-6 1e-5 1e-4 1e-3 1e-2"   learning rates to try
+#   UPDATES=2000    updates of 16 examples
 #   PRETRAIN_UPDATES=2000      updates of the pretraining
-#   SIZE=tiny       or study, base, ...: the preset of reservoir_transformer_lm
 #   SEED=1          random seed
 #   RUNS=FOLDER     output folder (default: runs/fpt)
 #   DRY_RUN, GPUS, MINI   see ../common.sh
-# Arguments go to every fairseq-train.
+# Arguments go to the fairseq-train of the task, as in: TASK=memory bash run.sh --bits 100 --chunk 10
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" fpt
-arm=${ARM:-} task=${TASK:-} rates=${RATES:-1e-3 4e-3 1.6e-2} updates=${UPDATES:-1000} pretraining=${PRETRAIN_UPDATES:-2000}
-size=${SIZE:-tiny} seed=${SEED:-1} runs=${RUNS:-runs/fpt} data=${DATA:-} sst2=${SST2:-${MINI:+$DATA}}
-pretrained=$runs/pretrained-$size-$pretraining$(tag "$@")-$seed bin=$runs/bin pieces=$runs/pieces work=$runs/$task lines=$runs/$task/lines
-out=$runs/$task/$arm-$size-$updates$(tag "$@")-$seed
+. "$here/../text.sh"
+arm=${ARM:-} task=${TASK:-} files=${FILES:-} from=${FROM:-} rates=${RATES:-1e-6 1e-5 1e-4 1e-3 1e-2} updates=${UPDATES:-2000}
+pretraining=${PRETRAIN_UPDATES:-2000} seed=${SEED:-1} runs=${RUNS:-runs/fpt} data=${DATA:-}
+size=${SIZE:-${from:+gpt2}}
+size=${size:-tiny}
 
-case $task in memory | xor | listops | sst2) ;; *) die "TASK='$task': name one of memory, xor, listops, sst2" ;; esac
-spec=(--freeze-except ln,pos,emb,out) start=(--finetune-from-model "$pretrained/checkpoint_best.pt")
-case $arm in
-    trained) spec=() start=() ;;
-    trained-pretrained) spec=() ;;
-    frozen-pretrained) ;;
-    frozen-random) start=() ;;
-    *) die "ARM='$arm': name one of trained, trained-pretrained, frozen-pretrained, frozen-random" ;;
+case $task in
+    memory | xor | listops) ;;
+    mnist | cifar10 | cifar10-gray) [[ -n $files ]] || die "FILES is not set: name the folder with the files of $task" ;;
+    *) die "TASK='$task': name one of memory, xor, listops, mnist, cifar10, cifar10-gray" ;;
 esac
-[[ -n $data ]] || die "DATA is not set: name the folder with train.txt, valid.txt and test.txt (or .gz)"
-there "$data"/{train,valid,test}.txt
-[[ $task != sst2 || -n $sst2 ]] || die "SST2 is not set: name the folder with train.tsv and dev.tsv (or .gz)"
-
-# train BIN FOLDER FLAGS...
-train() {
-    local bin=$1 out=$2
-    shift 2
-    fit "$bin" "$out" --task language_modeling --tokens-per-sample 64 --arch "reservoir_transformer_lm_$size" \
+[[ -z $files || -n $dry || -d $files ]] || die "FILES=$files: no such folder"
+case $size in
+    tiny) sizes=(--decoder-layers 2 --decoder-embed-dim 64 --decoder-ffn-embed-dim 128 --decoder-attention-heads 2 --activation-fn relu) ;;
+    gpt2) sizes=() ;;
+    gpt2-medium) sizes=(--decoder-layers 24 --decoder-embed-dim 1024 --decoder-ffn-embed-dim 4096 --decoder-attention-heads 16) ;;
+    gpt2-large) sizes=(--decoder-layers 36 --decoder-embed-dim 1280 --decoder-ffn-embed-dim 5120 --decoder-attention-heads 20) ;;
+    gpt2-xl) sizes=(--decoder-layers 48 --decoder-embed-dim 1600 --decoder-ffn-embed-dim 6400 --decoder-attention-heads 25) ;;
+    *) die "SIZE='$size': name one of tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl" ;;
+esac
+# Components that are trained. The other ones are frozen.
+case $arm in
+    trained | trained-pretrained) kept= ;;
+    frozen-pretrained | frozen-random) kept=ln,pos,emb,out ;;
+    frozen-pretrained-ffn | frozen-random-ffn) kept=ln,pos,emb,out,ffn ;;
+    frozen-pretrained-out | frozen-random-out) kept=out ;;
+    frozen-pretrained-out-ln | frozen-random-out-ln) kept=out,ln ;;
+    frozen-pretrained-out-ln-in | frozen-random-out-ln-in) kept=out,ln,emb ;;
+    *) die "ARM='$arm': name one of trained, trained-pretrained, frozen-pretrained, frozen-random, or one of these two with -out," \
+        "-out-ln, -out-ln-in or -ffn" ;;
+esac
+start=()
+if [[ $arm == *pretrained* && -n $from ]]; then
+    [[ -n $dry || -f $from/config.json ]] || die "FROM=$from: config.json is missing"
+    start=(--from-gpt2 "$from")
+elif [[ $arm == *pretrained* ]]; then
+    [[ $size == tiny ]] || die "SIZE='$size': a pretrained model of this size needs FROM"
+    [[ -n $data ]] || die "DATA is not set: name the folder with train.txt, valid.txt and test.txt (or .gz), or set FROM"
+    pretrained=$runs/pretrained-$pretraining-$seed bin=$runs/bin pieces=$runs/pieces
+    binarise_text "$bin" "$pieces" python "$here/../quickstart/pieces.py" "$runs/text" txt txt 1000 "$pieces"
+    fit "$bin" "$pretrained" --task language_modeling --tokens-per-sample 128 --sample-break-mode none --arch reservoir_transformer_lm_tiny \
         --decoder-learned-pos --no-scale-embedding --dropout 0 --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 \
-        --lr-scheduler polynomial_decay --warmup-updates 100 --no-epoch-checkpoints --num-workers 0 --log-format json \
-        --log-interval 100 "$@"
-}
-
-# phrases FOLDER TSV MODEL: SST-2 in the pieces of a text, with questions from dev
-phrases() {
-    run python "$here/../one_layer_supermask/sst2_pieces.py" "$2" "$3" "$1"
-    for column in input0 label; do run mv "$1/dev.$column" "$1/test.$column"; done
-    run python "$here/questions.py" "$1"
-}
-
-# exercises FOLDER TASK SEED
-exercises() {
-    run python "$here/tasks.py" "$2" "$3" "$1"
-    run python "$here/questions.py" "$1"
-}
-
-# The text to pretrain on ends with a line of the tasks' symbols, so that they are in its dictionary.
-for part in train valid test; do copy "$data/$part.txt" "$runs/text/$part.txt"; done
-folder "$pieces" python "$here/../quickstart/pieces.py" "$runs/text" txt txt 1000 "$pieces"
-written "$pieces/symbols.txt" python "$here/tasks.py" symbols
-written "$pieces/train-and-symbols.txt" cat "$pieces/train.txt" "$pieces/symbols.txt"
-folder "$bin" fairseq-preprocess --only-source --workers 1 --destdir "$bin" --trainpref "$pieces/train-and-symbols.txt" \
-    --validpref "$pieces/valid.txt" --testpref "$pieces/test.txt"
-
-if [[ ${#start[@]} != 0 ]]; then
-    train "$bin" "$pretrained" --sample-break-mode none --lr 4e-3 --max-tokens 4096 \
-        --total-num-update "$pretraining" --max-update "$pretraining" "$@"
+        --lr-scheduler polynomial_decay --lr 4e-3 --warmup-updates 100 --max-tokens 4096 --total-num-update "$pretraining" \
+        --max-update "$pretraining" --no-epoch-checkpoints --num-workers 0 --log-format json --log-interval 100
+    start=(--from-lm "$pretrained/checkpoint_best.pt")
 fi
 
-if [[ $task == sst2 ]]; then
-    for part in train dev; do copy "$sst2/$part.tsv" "$work/tsv/$part.tsv"; done
-    folder "$lines" phrases "$lines" "$work/tsv" "$pieces/joint.model"
-else
-    folder "$lines" exercises "$lines" "$task" 1
-fi
-folder "$work/bin" fairseq-preprocess --only-source --workers 1 --destdir "$work/bin" --srcdict "$bin/dict.txt" \
-    --trainpref "$lines/train.txt" --validpref "$lines/valid.txt" --testpref "$lines/test.txt"
-written "$work/questions.txt" cat "$lines/questions.txt"
-
+problem=(--user-dir "$here" --task fpt --problem "$task" ${files:+--files "$files"})
+criterion=(--criterion label_smoothed_cross_entropy --label-smoothing 0 --report-accuracy)
+out=$runs/$task/$arm-$size-$updates$(tag "$@")-$seed
 for rate in $rates; do
-    train "$work/bin" "$out/$rate" ${spec[@]+"${spec[@]}"} ${start[@]+"${start[@]}"} --sample-break-mode eos --lr "$rate" \
-        --batch-size 64 --disable-validation --total-num-update "$updates" --max-update "$updates" "$@"
-    written "$out/$rate/answers.log" fairseq-interactive "$bin" --user-dir "$root/fairseq_reservoir" --task language_modeling \
-        --path "$out/$rate/checkpoint_last.pt" --input "$work/questions.txt" --beam 1 --max-len-a 1 --max-len-b 6 \
-        --buffer-size 5000 --batch-size 250
+    trained "$out/$rate" fairseq-train "${problem[@]}" --save-dir "$out/$rate" --seed "$seed" --arch frozen_fpt ${sizes[@]+"${sizes[@]}"} \
+        ${kept:+--freeze-except "$kept"} ${start[@]+"${start[@]}"} "${criterion[@]}" --optimizer adam --lr "$rate" --clip-norm 1.0 \
+        --batch-size 16 --max-update "$updates" --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric \
+        --no-epoch-checkpoints --num-workers 0 --log-format json --log-interval 100 "$@" ${device[@]+"${device[@]}"}
+    shown "$out/$rate/test.log" fairseq-validate "${problem[@]}" "${criterion[@]}" --path "$out/$rate/checkpoint_best.pt" \
+        --valid-subset test --batch-size 100 --log-format json
 done
-run python "$here/report.py" "$lines/answers.tsv" "$out"
+run python "$here/report.py" "$out"

@@ -1,123 +1,192 @@
-"""The study of pretrained and frozen models: arms, tasks, and a table by hand."""
+"""Frozen pretrained Transformers: GPT-2's logits, the examples of the tasks, the arms, and a table by hand."""
 
+import argparse
 import gzip
-import importlib.util
+import json
+import math
 import re
 import shlex
-import subprocess
+import struct
 import sys
 
+import numpy as np
 import pytest
-from fairseq import options
+import torch
+from fairseq.utils import import_user_module
+from safetensors.torch import save_file
 
+from fairseq_reservoir.errors import InputError
 from tests.examples.test_multi30k import EXAMPLES, bash
 from tests.support.logs import Writer
 from tests.support.scripts import run_script
 
 FOLDER = EXAMPLES / "fpt"
+import_user_module(argparse.Namespace(user_dir=str(FOLDER)))
+model, pretrained, problems = (sys.modules[f"fpt.{name}"] for name in ("model", "pretrained", "problems"))
 README = (FOLDER / "README.md").read_text()
-ROW = re.compile(r"^\| `([a-z-]+)` \| [^|]* \|(?: `--freeze-except (.*)`)? \| (yes|no) \|$", flags=re.MULTILINE)
-ARMS = {name: (spec or None, start) for name, spec, start in ROW.findall(README)}
-TASKS = ("memory", "xor", "listops", "sst2")
+SIZES = {"vocab_size": 11, "n_positions": 7, "n_embd": 8, "n_layer": 2, "n_head": 2}
 
 
-def script(name):
-    spec = importlib.util.spec_from_file_location(f"fpt_{name}", FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def gpt2_tensors():
+    """Random tensors under the names of Hugging Face's GPT2LMHeadModel, with LayerNorms that are not the identity."""
+    draw, width = torch.Generator().manual_seed(1), SIZES["n_embd"]
+    shapes = {"wte.weight": (SIZES["vocab_size"], width), "wpe.weight": (SIZES["n_positions"], width)}
+    norms = ["ln_f", *(f"h.{depth}.ln_{number}" for depth in range(SIZES["n_layer"]) for number in (1, 2))]
+    for depth in range(SIZES["n_layer"]):
+        for name, rows, columns in (
+            ("attn.c_attn", width, 3 * width), ("attn.c_proj", width, width),
+            ("mlp.c_fc", width, 4 * width), ("mlp.c_proj", 4 * width, width),
+        ):  # fmt: skip
+            shapes |= {f"h.{depth}.{name}.weight": (rows, columns), f"h.{depth}.{name}.bias": (columns,)}
+    shapes |= {f"{norm}.{part}": (width,) for norm in norms for part in ("weight", "bias")}
+    return {f"transformer.{name}": torch.randn(shape, generator=draw) / 2 for name, shape in shapes.items()}
 
 
 @pytest.fixture
-def data(tmp_path):
-    """A folder with a text for pretraining, and one of SST-2."""
-    for part, lines in {"train": 200, "valid": 20, "test": 20}.items():
-        text = "".join(f"the cat number {number} sat on the mat\n" for number in range(lines))
-        (tmp_path / f"{part}.txt.gz").write_bytes(gzip.compress(text.encode()))
-    for part in ("train", "dev"):
-        (tmp_path / f"{part}.tsv").write_text("sentence\tlabel\nfine\t1\n")
-    return tmp_path
+def gpt2(tmp_path):
+    folder = tmp_path / "gpt2"
+    folder.mkdir()
+    config = {"model_type": "gpt2", "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "n_inner": None}
+    (folder / "config.json").write_text(json.dumps({**SIZES, **config}))
+    save_file(gpt2_tensors(), folder / "model.safetensors")
+    return folder
 
 
-def commands(data, *arguments, **environment):
-    """Arguments of every fairseq-train and fairseq-interactive in a dry run."""
-    found = {"fairseq-train": [], "fairseq-interactive": []}
-    ended = bash(
-        FOLDER / "run.sh",
-        *arguments,
-        DATA=str(data),
-        SST2=str(data),
-        RUNS=str(data / "runs"),
-        DRY_RUN="1",
-        **environment,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert not (data / "runs").exists()
-    for line in ended.stdout.splitlines():
-        words = shlex.split(line)
-        end = next((i for i, word in enumerate(words) if word in (">", "2>&1")), len(words))
-        if words[0] in found:
-            found[words[0]].append(words[1:end])
-    parsers = options.get_training_parser, options.get_interactive_generation_parser
-    return [
-        [options.parse_args_and_arch(parser(), words) for words in lines]
-        for parser, lines in zip(parsers, found.values())
-    ]
+def our_logits(folder, symbols, tables):
+    """Logits at all positions of our blocks, between the token table of GPT-2 as input and output layer."""
+    given = pretrained.read_gpt2(str(folder))
+    time = symbols.shape[1]
+    shape = problems.Shape(len(tables), True, time, time, 1, len(tables))
+    blocks = model.Blocks(argparse.Namespace(**given.sizes, dropout=0.0, attention_dropout=0.0), shape).eval()
+    assert blocks.start_from(given.tensors) == time
+    with torch.no_grad():
+        blocks.embed_tokens.weight.copy_(tables)
+        blocks.output_projection.weight.copy_(tables)
+        blocks.output_projection.bias.zero_()
+        return blocks(symbols, torch.full((len(symbols),), time))[0]
 
 
-def test_the_readme_has_all_arms():
-    assert list(ARMS) == ["trained", "trained-pretrained", "frozen-pretrained", "frozen-random"]
+def gpt2_by_hand(tensors, symbols):
+    """GPT-2's equations in double precision, one sequence of the batch and one head after the other."""
+    t = {name.removeprefix("transformer."): tensor.double() for name, tensor in tensors.items()}
+    heads, width = SIZES["n_head"], SIZES["n_embd"]
+
+    def norm(x, name):
+        x = x - x.mean(1, keepdim=True)
+        return x / ((x**2).mean(1, keepdim=True) + 1e-5).sqrt() * t[f"{name}.weight"] + t[f"{name}.bias"]
+
+    def product(x, name):
+        return x @ t[f"{name}.weight"] + t[f"{name}.bias"]
+
+    logits = []
+    for sequence in symbols:
+        x, time = t["wte.weight"][sequence] + t["wpe.weight"][: len(sequence)], len(sequence)
+        for block in (f"h.{depth}" for depth in range(SIZES["n_layer"])):
+            query, key, value = product(norm(x, f"{block}.ln_1"), f"{block}.attn.c_attn").split(width, 1)
+            results = []
+            for part in torch.arange(width).chunk(heads):
+                scores = query[:, part] @ key[:, part].T / math.sqrt(width / heads)
+                weights = scores.masked_fill(torch.ones(time, time).triu(1).bool(), -math.inf).softmax(1)
+                results.append(weights @ value[:, part])
+            x = x + product(torch.cat(results, 1), f"{block}.attn.c_proj")
+            inner = product(norm(x, f"{block}.ln_2"), f"{block}.mlp.c_fc")
+            inner = inner / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (inner + 0.044715 * inner**3)))
+            x = x + product(inner, f"{block}.mlp.c_proj")
+        logits.append(norm(x, "ln_f") @ t["wte.weight"].T)
+    return torch.stack(logits)
 
 
-@pytest.mark.parametrize("arm", ["trained", "trained-pretrained", "frozen-pretrained", "frozen-random"])
-def test_arms(arm, data):
-    trainings, questions = commands(data, "--max-tokens", "512", ARM=arm, TASK="xor", RATES="1e-3 2e-2", UPDATES="7")
-    spec, start = ARMS[arm]
-    pretraining, tuned = trainings[:-2], trainings[-2:]
-    assert [run.lr for run in tuned] == [[1e-3], [2e-2]] and {run.max_update for run in tuned} == {7}
-    for run in tuned:
-        assert (run.freeze_except, run.freeze) == (spec, None)
-        assert run.finetune_from_model == (
-            f"{data}/runs/pretrained-tiny-2000-max-tokens-512-1/checkpoint_best.pt" if start == "yes" else None
-        )
-        assert (run.arch, run.data, run.max_tokens) == ("reservoir_transformer_lm_tiny", f"{data}/runs/xor/bin", 512)
-    assert len(pretraining) == (start == "yes")
-    for run in pretraining:
-        assert (run.save_dir, run.max_update, run.freeze_except) == (
-            f"{data}/runs/pretrained-tiny-2000-max-tokens-512-1",
-            2000,
-            None,
-        )
-        same = ("decoder_embed_dim", "decoder_learned_pos", "no_scale_embedding", "tokens_per_sample")
-        assert all(getattr(run, name) == getattr(tuned[0], name) for name in same)
-    assert [asked.path for asked in questions] == [f"{run.save_dir}/checkpoint_last.pt" for run in tuned]
+SEQUENCES = torch.tensor([[3, 1, 4, 1, 5, 9, 2], [6, 5, 3, 5, 8, 9, 7]])
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_tasks_of_the_recipe(task, data):
-    trainings, questions = commands(data, ARM="frozen-random", TASK=task, RATES="1e-3")
-    assert [run.data for run in trainings] == [f"{data}/runs/{task}/bin"] and questions[
-        0
-    ].input == f"{data}/runs/{task}/questions.txt"
+def test_logits_are_those_of_gpt2s_equations(gpt2):
+    tensors = gpt2_tensors()
+    ours = our_logits(gpt2, SEQUENCES, tensors["transformer.wte.weight"])
+    torch.testing.assert_close(ours.double(), gpt2_by_hand(tensors, SEQUENCES), rtol=0, atol=1e-4)
 
 
-WRONG = {
-    "an arm": (
-        {"ARM": "frozen"},
-        "ARM='frozen': name one of trained, trained-pretrained, frozen-pretrained, frozen-random",
-    ),
-    "a task": ({"TASK": "mnist"}, "TASK='mnist': name one of memory, xor, listops, sst2"),
-    "no data": ({"DATA": ""}, "DATA is not set"),
-    "no such data": ({"DATA": "nowhere"}, "DATA=nowhere: neither nowhere/train.txt nor nowhere/train.txt.gz exists"),
-    "no sst2": ({"TASK": "sst2", "SST2": ""}, "SST2 is not set"),
-}
+def test_logits_are_those_of_the_library_transformers(tmp_path):
+    transformers = pytest.importorskip("transformers", reason="needs the package transformers")
+    config = transformers.GPT2Config(**SIZES, bos_token_id=0, eos_token_id=0, initializer_range=0.5)
+    theirs = transformers.GPT2LMHeadModel(config).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)  # biases and LayerNorms, too
+    theirs.save_pretrained(tmp_path / "saved")
+    with torch.no_grad():
+        expected = theirs(SEQUENCES).logits
+    ours = our_logits(tmp_path / "saved", SEQUENCES, theirs.transformer.wte.weight)
+    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_missing_files_are_named(case, data):
-    change, message = WRONG[case]
-    ended = bash(FOLDER / "run.sh", **{"ARM": "trained", "TASK": "xor", "DATA": str(data), "DRY_RUN": "1", **change})
-    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1) and f"fpt: {message}" in ended.stderr
+@pytest.mark.parametrize("change, message", [
+    ({"model_type": "llama"}, "model_type is 'llama' in config.json, but must be 'gpt2'"),
+    ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
+    ({"activation_function": "silu"}, "activation_function 'silu' is not one of gelu_new, gelu, relu"),
+    ({"n_layer": 3}, "the tensor h.2.attn.c_attn.weight is missing"),
+])  # fmt: skip
+def test_other_models_are_refused(change, message, gpt2):
+    config = json.loads((gpt2 / "config.json").read_text())
+    (gpt2 / "config.json").write_text(json.dumps({**config, **change}))
+    with pytest.raises(InputError, match=re.escape(message)):
+        pretrained.read_gpt2(str(gpt2))
+
+
+def test_a_folder_without_weights_is_refused(gpt2, tmp_path):
+    (gpt2 / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=r"no \.safetensors file"):
+        pretrained.read_gpt2(str(gpt2))
+    with pytest.raises(InputError, match=r"config\.json cannot be read"):
+        pretrained.read_gpt2(str(tmp_path))
+
+
+def test_the_answers_are_read_from_the_last_real_tokens(gpt2):
+    """Padding at the end changes nothing."""
+    given = pretrained.read_gpt2(str(gpt2))
+    shape = problems.Shape(3, False, 9, 2, 2, 4)
+    cfg = argparse.Namespace(**given.sizes, dropout=0.0, attention_dropout=0.0)
+    blocks = model.Blocks(cfg, shape).eval()
+    assert blocks.start_from(given.tensors) == 7  # of nine positions
+    inputs = torch.randn(2, 9, 3)
+    short, _ = blocks(inputs[1:, :5], torch.tensor([5]))
+    logits, _ = blocks(inputs, torch.tensor([9, 5]))
+    assert logits.shape == (2, 2 * 2, 4)
+    torch.testing.assert_close(logits[1:], short)
+
+
+def config(problem, **settings):
+    defaults = {"files": None, "examples": 50, "bits": None, "chunk": None, "draw_seed": 1}
+    return argparse.Namespace(problem=problem, **{**defaults, **settings})
+
+
+def test_bits():
+    """Memory has 5 + 1 strings of 20 tokens of 50 bits, xor 2 strings of five bits: as in the paper."""
+    task = problems.problem(config("memory"))
+    assert task.shape == problems.Shape(50, False, 120, 20, 50, 2)
+    examples = task.examples("train")
+    for index in range(5):
+        inputs, target = examples[index]["inputs"].reshape(6, 1000), examples[index]["target"]
+        (asked,) = [string for string in inputs[:5] if torch.equal(string > 0, target == 1)]
+        hidden = inputs[5] == 0
+        assert torch.equal(inputs[5][~hidden], asked[~hidden]) and 400 < hidden.sum() < 600
+    task = problems.problem(config("xor"))
+    assert task.shape == problems.Shape(1, False, 10, 5, 1, 2)
+    for index in range(20):
+        one = task.examples("valid")[index]
+        first, second = one["inputs"].reshape(2, 5).long()
+        assert torch.equal(one["target"], (first + second) % 2)
+
+
+def test_training_examples_are_drawn_anew_in_each_epoch():
+    task = problems.problem(config("memory", bits=60, chunk=20))
+    train, valid = task.examples("train"), task.examples("valid")
+    before = train[3]["inputs"], valid[3]["inputs"]
+    assert torch.equal(problems.problem(config("memory", bits=60, chunk=20)).examples("train")[3]["inputs"], before[0])
+    for examples in (train, valid):
+        examples.set_epoch(2)
+    assert not torch.equal(train[3]["inputs"], before[0]) and torch.equal(valid[3]["inputs"], before[1])
+    with pytest.raises(InputError, match="--chunk 7: does not divide the 60 bits"):
+        problems.problem(config("memory", bits=60, chunk=7))
 
 
 @pytest.mark.parametrize("words, value", [
@@ -150,137 +219,209 @@ def evaluated(words):
     return value
 
 
-@pytest.fixture(scope="module")
-def parts():
-    tasks = script("tasks")
-    return {task: tasks.examples(task, 1) for task in tasks.TASKS}
+def test_drawn_expressions_and_their_padding():
+    examples, symbols = problems.problem(config("listops")).examples("test"), list(problems.SYMBOLS)
+    chosen = [examples[index] for index in range(40)]
+    for one in chosen:
+        assert (
+            evaluated([symbols[number] for number in one["inputs"]]) == one["target"].item()
+            and len(one["inputs"]) <= 40
+        )
+    batch = examples.collater(chosen)
+    lengths = batch["net_input"]["lengths"]
+    assert (
+        lengths.tolist() == [len(one["inputs"]) for one in chosen]
+        and batch["net_input"]["inputs"].shape[1] == lengths.max()
+    )
+    assert batch["target"].shape == (40, 1) and batch["ntokens"] == 40
 
 
-def test_answers_are_right(parts):
-    for question, answer in parts["xor"]["test"]:
-        first, second = question.replace(" ", "").split("+")
-        assert int(first, 2) ^ int(second, 2) == int(answer.replace(" ", ""), 2) and len(answer.split()) == 6
-    assert all(evaluated(question.split()) == int(answer) for question, answer in parts["listops"]["test"])
-    shown = 0
-    for question, answer in parts["memory"]["test"]:
-        *given, asked = ("".join(question.split()[start : start + 4]) for start in range(0, 24, 4))
-        answer = answer.replace(" ", "")
-        assert answer in given and len(given) == 5 and len(answer) == 16
-        assert all(bit in ("?", right) for bit, right in zip(asked, answer, strict=True))
-        shown += 16 - asked.count("?")
-    # 1,000 questions of 16 bits, each 1 with probability 1/2: 8,000 with a standard deviation of 63
-    assert abs(shown - 8000) < 4 * 63
+def test_listops_of_the_long_range_arena(tmp_path):
+    line = "( ( ( ( [MAX 3 ) ( ( ( [SM 4 ) 9 ) ] ) ) 8 ) ] )\t8\n"
+    for part in ("train", "val", "test"):
+        (tmp_path / f"basic_{part}.tsv").write_text(f"Source\tTarget\n{line}")
+    examples = problems.problem(config("listops", files=str(tmp_path))).examples("valid")
+    symbols = list(problems.SYMBOLS)
+    assert " ".join(symbols[number] for number in examples[0]["inputs"]) == "[MAX 3 [SM 4 9 ] 8 ]"
+    assert len(examples) == 1 and examples[0]["target"].item() == 8 and examples.num_tokens(0) == 8
+    (tmp_path / "basic_test.tsv").write_text("Source\tTarget\n( ( [AVG 3 ) ] )\t8\n")
+    with pytest.raises(InputError, match=r"basic_test.tsv, line 2: '\[AVG' is not a symbol"):
+        problems.problem(config("listops", files=str(tmp_path))).examples("test")
 
 
-def test_no_question_twice_and_the_seed_decides(parts):
-    tasks = script("tasks")
-    for task, given in parts.items():
-        questions = [question for pairs in given.values() for question, _ in pairs]
-        assert len(set(questions)) == len(questions)
-        # with "=", the answer and the end of the sentence within 64 positions
-        assert max(len(question.split()) for question in questions) <= 48
-        assert set(" ".join(questions).split()) <= set(tasks.SYMBOLS)
-    assert tasks.examples("xor", 1) == parts["xor"] and tasks.examples("xor", 2)["test"] != parts["xor"]["test"]
+def write_mnist(folder, count, compress):
+    draw = np.random.default_rng(1)
+    for prefix in ("train", "t10k"):
+        images, labels = draw.integers(0, 256, (count, 28, 28), np.uint8), np.arange(count, dtype=np.uint8) % 10
+        for name, data in (
+            (f"{prefix}-images-idx3-ubyte", struct.pack(">4i", 2051, count, 28, 28) + images.tobytes()),
+            (f"{prefix}-labels-idx1-ubyte", struct.pack(">2i", 2049, count) + labels.tobytes()),
+        ):
+            (folder / (f"{name}.gz" if compress else name)).write_bytes(gzip.compress(data) if compress else data)
+    return images
 
 
-def test_lines_and_questions(tmp_path):
-    long = " ".join(map(str, range(60)))
-    for part in ("train", "valid", "test"):
-        (tmp_path / f"{part}.input0").write_text(f"1 + 1\n{long}\n")
-        (tmp_path / f"{part}.label").write_text("0\n1\n")
-    subprocess.run([sys.executable, FOLDER / "questions.py", tmp_path], check=True)
-    # the last 48 of 60 words
-    last = " ".join(map(str, range(12, 60)))
-    assert (tmp_path / "train.txt").read_text() == f"1 + 1 = 0\n{last} = 1\n"
-    assert (tmp_path / "questions.txt").read_text() == f"1 + 1 =\n{last} =\n" * 2
-    assert (tmp_path / "answers.tsv").read_text() == "valid\t4\t0\nvalid\t49\t1\ntest\t4\t0\ntest\t49\t1\n"
+@pytest.mark.parametrize("compress", [False, True])
+def test_mnist(compress, tmp_path):
+    images = write_mnist(tmp_path, 12, compress)
+    task = problems.problem(config("mnist", files=str(tmp_path)))
+    assert task.shape == problems.Shape(16, False, 49, 1, 1, 10)
+    assert [len(task.examples(part)) for part in ("train", "valid", "test")] == [6, 6, 12]
+    one = task.examples("test")[11]
+    assert one["target"].item() == 1
+    # The ninth of 7 x 7 patches: rows 4 to 7, columns 4 to 7
+    np.testing.assert_allclose(one["inputs"][8], images[11, 4:8, 4:8].reshape(-1) / 255, rtol=1e-6)
 
 
-def test_a_regular_subset_of_many_questions_is_used(tmp_path):
-    for part, size in {"train": 1, "valid": 1600, "test": 999}.items():
-        (tmp_path / f"{part}.input0").write_text("".join(f"{number}\n" for number in range(size)))
-        (tmp_path / f"{part}.label").write_text("0\n" * size)
-    subprocess.run([sys.executable, FOLDER / "questions.py", tmp_path], check=True)
-    asked = (tmp_path / "questions.txt").read_text().replace(" =", "").split()
-    # 1600 // 500 = 3
-    assert asked[:500] == [str(3 * number) for number in range(500)] and asked[500:] == [
-        str(number) for number in range(999)
-    ]
+def write_cifar10(folder):
+    draw = np.random.default_rng(2)
+    for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+        records = draw.integers(0, 256, (4, 3073), np.uint8)
+        records[:, 0] = range(4)
+        (folder / f"{name}.bin").write_bytes(records.tobytes())
+    return records
 
 
-ANSWERS = "valid\t2\t01 11\nvalid\t2\t00 10\ntest\t2\t11 00\ntest\t2\t10 01\n"
-# Questions are "a =". 6 and 7 of 8 bits on valid are right: the second answer lacks its second word, or has one wrong bit.
-# On test 8 and 5: 10 00 for 11 00 has one wrong bit, 10 10 for 10 01 has two. Text after the answer is ignored.
-SAID = {
-    "1e-3": ["a = 01 11", "a = 00", "a = 11 00", "a = 10 01 a"],
-    "2e-2": ["a = 01 11", "a = 00 11", "a = 10 00", "a = 10 10"],
-}
+def test_cifar10(tmp_path):
+    records = write_cifar10(tmp_path)
+    task = problems.problem(config("cifar10", files=str(tmp_path)))
+    assert task.shape == problems.Shape(48, False, 64, 1, 1, 10)
+    assert [len(task.examples(part)) for part in ("train", "valid", "test")] == [10, 10, 4]
+    one = task.examples("test")[3]
+    assert one["target"].item() == 3
+    # Pixel (4, 1) is in patch 8 of 8 x 8, in its first row. The three channels of a pixel are neighbours.
+    red, green, blue = (records[3, 1 + channel * 1024 + 4 * 32 + 1] / 255 for channel in range(3))
+    expected = [(red - 0.4914) / 0.2023, (green - 0.4822) / 0.1994, (blue - 0.4465) / 0.2010]
+    np.testing.assert_allclose(one["inputs"][8, 3:6], expected, rtol=1e-4)
+    gray = problems.problem(config("cifar10-gray", files=str(tmp_path)))
+    assert gray.shape == problems.Shape(1, False, 1024, 1, 1, 10)
+    value = (0.2989 * red + 0.5870 * green + 0.1140 * blue - 0.4808) / 0.2392
+    np.testing.assert_allclose(gray.examples("test")[3]["inputs"][4 * 32 + 1], [value], rtol=1e-4)
 
 
-def write_run(folder, said, wall):
-    folder.mkdir(parents=True)
-    lines = [
-        f"S-{n}\ta =\nW-{n}\t0.1\tseconds\nH-{n}\t-0.5\t{text}\nD-{n}\t-0.5\t{text}\n" for n, text in enumerate(said)
-    ]
-    (folder / "answers.log").write_text("".join(reversed(lines)))
-    log = Writer(folder, per_epoch=50, mflop=None).start().epoch(50, 50, 100, 60).epoch(100, wall, 100, 120)
-    log.start(restored=100, epoch=3).done().write()
+def test_shifted_and_mirrored_images(tmp_path):
+    """A shift by two rows down and one column to the left, mirrored. No image of valid or test is changed."""
+    image = np.arange(1, 32 * 32 * 3 + 1).reshape(32, 32, 3)
+
+    class Draw:
+        def integers(self, *arguments):
+            return 1 if len(arguments) == 1 else (2, 5)
+
+    moved = problems._moved(image, Draw())
+    np.testing.assert_array_equal(moved[2:, 1:], image[:-2, 1:][:, ::-1])
+    assert not moved[:2].any() and not moved[:, 0].any()
+    write_cifar10(tmp_path)
+    task = problems.problem(config("cifar10", files=str(tmp_path)))
+    for part, same in (("train", False), ("valid", True)):
+        examples = task.examples(part)
+        before = examples[0]["inputs"]
+        examples.set_epoch(2)
+        assert torch.equal(examples[0]["inputs"], before) == same
 
 
-def report(*arguments):
-    return run_script(FOLDER / "report.py", *arguments)
+def test_missing_files_are_named(tmp_path):
+    with pytest.raises(InputError, match="--problem mnist: needs --files"):
+        problems.problem(config("mnist"))
+    for problem, name in (("mnist", "t10k-images"), ("cifar10", "test_batch.bin"), ("listops", "basic_test.tsv")):
+        with pytest.raises(InputError, match=f"{name}.* cannot be read"):
+            problems.problem(config(problem, files=str(tmp_path))).examples("test")
+
+
+ARMS = dict(re.findall(r"^\| `([a-z-]+)` \|.*\| (?:`--freeze-except ([a-z,]+)`)? *\|$", README, flags=re.MULTILINE))
+
+
+def commands(data, *arguments, **environment):
+    """Words of every fairseq-train of a dry run."""
+    settings = {"RUNS": str(data / "runs"), "DATA": str(data), "RATES": "1e-3 2e-2", "TASK": "xor", **environment}
+    ended = bash(FOLDER / "run.sh", *arguments, DRY_RUN="1", **settings)
+    assert ended.returncode == 0, ended.stderr
+    lines = [shlex.split(line.partition("2>&1")[0]) for line in ended.stdout.splitlines()]
+    return [line for line in lines if line[0] == "fairseq-train"]
+
+
+def value(words, flag):
+    return words[words.index(flag) + 1] if flag in words else None
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder with a text for pretraining."""
+    for part, lines in {"train": 200, "valid": 20, "test": 20}.items():
+        text = "".join(f"the cat number {number} sat on the mat\n" for number in range(lines))
+        (tmp_path / f"{part}.txt.gz").write_bytes(gzip.compress(text.encode()))
+    return tmp_path
+
+
+@pytest.mark.parametrize("arm", [
+    "trained", "trained-pretrained", *(f"frozen-{start}{end}" for start in ("pretrained", "random") for end in
+                                      ("", "-out", "-out-ln", "-out-ln-in", "-ffn")),
+])  # fmt: skip
+def test_arms(arm, data):
+    *pretraining, first, second = commands(data, ARM=arm)
+    assert (value(first, "--lr"), value(second, "--lr")) == ("1e-3", "2e-2")
+    assert value(first, "--freeze-except") == (ARMS[arm] or None)
+    start = f"{data}/runs/pretrained-2000-1" if "pretrained" in arm else None
+    assert value(first, "--from-lm") == (start and f"{start}/checkpoint_best.pt")
+    assert [value(words, "--save-dir") for words in pretraining] == ([start] if start else [])
+    given = commands(data, ARM=arm, FROM="gpt2")
+    assert len(given) == 2 and value(given[0], "--from-gpt2") == ("gpt2" if start else None)
+    assert "--decoder-layers" not in given[0]  # the defaults have GPT-2's size
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    {
+        "an arm": ({"ARM": "frozen"}, "ARM='frozen': name one of trained, trained-pretrained, frozen-pretrained"),
+        "a task": ({"TASK": "sst2"}, "TASK='sst2': name one of memory, xor, listops, mnist, cifar10, cifar10-gray"),
+        "files": ({"TASK": "mnist"}, "FILES is not set: name the folder with the files of mnist"),
+        "no text": ({"DATA": ""}, "DATA is not set"),
+        "no such text": (
+            {"DATA": "nowhere"},
+            "DATA=nowhere: neither nowhere/train.txt nor nowhere/train.txt.gz exists",
+        ),
+        "a size": ({"SIZE": "gpt2-xl"}, "SIZE='gpt2-xl': a pretrained model of this size needs FROM"),
+    }.values(),
+)
+def test_wrong_settings_are_named(change, message, data):
+    settings = {"ARM": "frozen-pretrained", "TASK": "xor", "DATA": str(data), "DRY_RUN": "1", **change}
+    ended = bash(FOLDER / "run.sh", **settings)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1) and f"fpt: {message}" in ended.stderr
+
+
+def write_run(folder, valid, test, wall):
+    log = Writer(folder, per_epoch=50, mflop=None).start()
+    for epoch, (accuracy, seconds) in enumerate(zip(valid, (50, wall)), 1):
+        log.valid(50 * epoch, loss=1, accuracy=accuracy).epoch(50 * epoch, seconds, 100, 60 * epoch)
+    log.done().write()
+    (folder / "test.log").write_text(f'| INFO | test | {{"test_accuracy": "{test}"}}\n')
 
 
 def test_the_table_chooses_by_valid(tmp_path):
-    (tmp_path / "answers.tsv").write_text(ANSWERS)
-    for rate, said in SAID.items():
-        write_run(tmp_path / "arm" / rate, said, 10)
-    write_run(tmp_path / "other" / "2e-2", SAID["2e-2"], 40)
-    lines = report(tmp_path / "answers.tsv", tmp_path / "arm", tmp_path / "other").stdout.splitlines()
-    assert lines[0] == "| arm | trained | valid, 1e-3 | valid, 2e-2 | best rate | test | guess | minutes |"
-    # Guessing chooses the most frequent value at each place, the first of equals: 11 00, which has two bits of 10 01.
-    # Minutes: twice 50 + 10 s, and 50 + 40 s.
-    assert lines[2] == "| arm | 1,417,344 | 75.0 | 87.5 | 2e-2 | **62.5** | 75.0 | 2.0 |"
-    assert lines[3] == "| other | 1,417,344 |  | 87.5 | 2e-2 | **62.5** | 75.0 | 1.5 |"
-
-
-def test_of_equal_rates_the_smaller_and_missing_answers_are_named(tmp_path):
-    (tmp_path / "answers.tsv").write_text(ANSWERS)
-    for rate in ("2e-2", "1e-3"):
-        write_run(tmp_path / "arm" / rate, SAID["1e-3"], 10)
-    assert "| 75.0 | 75.0 | 1e-3 | **100.0** |" in report(tmp_path / "answers.tsv", tmp_path / "arm").stdout
-    write_run(tmp_path / "half" / "1e-3", SAID["1e-3"][:2], 10)
-    assert (
-        "half/1e-3/answers.log: 2 answers to 4 questions" in report(tmp_path / "answers.tsv", tmp_path / "half").stderr
-    )
+    write_run(tmp_path / "arm" / "1e-3", (70, 75), 90, 10)
+    write_run(tmp_path / "arm" / "2e-2", (80, 60), 62.5, 10)  # the best checkpoint is the first
+    write_run(tmp_path / "other" / "1e-3", (80, 80), 50, 40)
+    write_run(tmp_path / "other" / "2e-2", (80, 80), 99, 40)  # of equal rates the smaller one
+    lines = run_script(FOLDER / "report.py", tmp_path / "arm", tmp_path / "other").stdout.splitlines()
+    assert lines[0] == "| arm | trained | valid, 1e-3 | valid, 2e-2 | best rate | test | minutes |"
+    # Minutes: 50 + 10 s and 50 + 40 s, twice
+    assert lines[2] == "| arm | 1,417,344 | 75.0 | 80.0 | 2e-2 | **62.5** | 2.0 |"
+    assert lines[3] == "| other | 1,417,344 | 80.0 | 80.0 | 1e-3 | **50.0** | 3.0 |"
 
 
 @pytest.mark.slow
-def test_a_tiny_run_from_beginning_to_end(data):
-    settings = {
-        "DATA": str(data),
-        "RUNS": str(data / "runs"),
-        "TASK": "xor",
-        "ARM": "frozen-pretrained",
-        "RATES": "1e-3 1e-2",
+def test_a_tiny_gpt2_from_beginning_to_end(gpt2, tmp_path):
+    """Trained: 4dL + 2d of LayerNorms, d for each of 49 positions, 16d + d of the input and 10d + 10 of the output layer."""
+    write_mnist(tmp_path, 20, False)
+    settings = {"FROM": str(gpt2), "FILES": str(tmp_path), "TASK": "mnist", "ARM": "frozen-pretrained", "GPUS": "0"}
+    ended = bash(FOLDER / "run.sh", RUNS=str(tmp_path / "runs"), RATES="1e-3", UPDATES="3", **settings)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    row = ended.stdout.splitlines()[-1]
+    width, layers = SIZES["n_embd"], SIZES["n_layer"]
+    count = 4 * width * layers + 2 * width + 49 * width + 17 * width + 10 * width + 10
+    assert row.startswith(f"| frozen-pretrained-gpt2-3-1 | {count:,} |")
+    state = torch.load(next((tmp_path / "runs").rglob("checkpoint_last.pt")), weights_only=False)["model"]
+    given = pretrained.read_gpt2(str(gpt2)).tensors
+    same = {
+        name: torch.equal(state[f"decoder.{name}"], tensor) for name, tensor in given.items() if "positions" not in name
     }
-
-    def run(updates):
-        return bash(FOLDER / "run.sh", "--cpu", "--batch-size", "8", "--max-update", updates, UPDATES="9", **settings)
-
-    ended = run("2")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    # A model with a longer pretraining needs another fine-tuning. This test continues without it.
-    ended, tuned = run("4"), data / "runs" / "xor" / "frozen-pretrained-tiny-9-1"
-    assert ended.returncode == 2 and f"fpt: {tuned}/1e-3 was started with other flags or data" in ended.stderr
-    for rate in ("1e-3", "1e-2"):
-        (tuned / rate / ".begun").unlink()
-    ended = run("4")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    table = ended.stdout.splitlines()[-3:]
-    assert (
-        table[0].startswith("| arm | trained | valid, 1e-3 | valid, 1e-2 |")
-        and "| frozen-pretrained-tiny-9-1 |" in table[2]
-    )
-    log = (tuned / "1e-3" / "train.log").read_text()
-    assert log.count("loading pretrained model from") == 1 and "checkpoint_last.pt (epoch 1 @ 2 updates)" in log
+    assert {name for name, equal in same.items() if equal} == {name for name in same if "layer_norm" not in name}

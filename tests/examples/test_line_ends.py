@@ -97,16 +97,6 @@ def test_text_of_characters(tmp_path):
     assert (tmp_path / "out" / "valid.txt").read_bytes().decode() == "a ▁ b\n\nc\n"
 
 
-def test_questions_and_answers(tmp_path):
-    for part in ("train", "valid", "test"):
-        (tmp_path / f"{part}.input0").write_bytes(b"1 +\r1\n2 + 2\n")
-        (tmp_path / f"{part}.label").write_bytes("2\u20280\n4\r\n".encode())
-    ended = run_script(EXAMPLES / "fpt" / "questions.py", tmp_path)
-    assert ended.returncode == 0, ended.stderr
-    assert (tmp_path / "train.txt").read_bytes() == b"1 + 1 = 2 0\n2 + 2 = 4\n"
-    assert (tmp_path / "answers.tsv").read_bytes() == b"valid\t4\t2 0\nvalid\t4\t4\ntest\t4\t2 0\ntest\t4\t4\n"
-
-
 def test_scripts_that_read_the_output_of_fairseq_generate(tmp_path):
     log = tmp_path / "generate.log"
     log.write_bytes(

@@ -1,15 +1,18 @@
 """The example grids: fairseq parses the commands of every run."""
 
+import argparse
 import re
 
 import pytest
 import yaml
 from fairseq import options
+from fairseq.utils import import_user_module
 
 from fairseq_reservoir.studies.sweep.grid import read_grid
 from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
 
 GRIDS = EXAMPLES / "sweeps"
+import_user_module(argparse.Namespace(user_dir=str(EXAMPLES / "fpt")))  # before fairseq makes its parser
 PARSERS = {"fairseq-generate": options.get_generation_parser, "fairseq-eval-lm": options.get_eval_lm_parser}
 README = "\n".join(
     page.read_text() for page in (EXAMPLES.parent / "README.md", EXAMPLES.parent / "docs" / "many-runs.md")

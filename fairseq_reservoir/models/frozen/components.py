@@ -111,9 +111,10 @@ def component_options(cfg) -> Namespace:
     return as_namespace(Namespace(**vars(read(ComponentOptions, cfg)) | vars(read(ModelFlags, cfg))))
 
 
-def _register_all():
+def register_frozen() -> None:
+    """Register ``frozen_A`` for every architecture A that has none yet. Call it after a ``--user-dir`` has registered its models."""
     for name, architectures in list(ARCH_MODEL_INV_REGISTRY.items()):
-        if issubclass(MODEL_REGISTRY[name], DescribedInCheckpoint):
+        if issubclass(MODEL_REGISTRY[name], DescribedInCheckpoint) or PREFIX + name in MODEL_REGISTRY:
             continue  # models of this package have these flags already
         frozen, dataclass = with_components(MODEL_REGISTRY[name], MODEL_DATACLASS_REGISTRY.get(name))
         # With a dataclass, this also registers an architecture without checks.
@@ -126,4 +127,4 @@ def _register_all():
                 register_model_architecture(PREFIX + name, PREFIX + arch)(fill)
 
 
-_register_all()
+register_frozen()
