@@ -1,4 +1,4 @@
-"""Freeze parameters of any torch model by name, and read its masks and its slot table."""
+"""Freeze parameters of any torch model by name, and read the masks and the slot table of a model."""
 
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -16,21 +16,20 @@ from .table_of_model import table_of, tied_names
 def freeze(model: nn.Module, spec: str) -> list[str]:
     """Freeze parameters of a model: set their ``requires_grad`` to False. Call it before the optimizer is made.
 
-    Checkpoints do not contain this setting. To train with fairseq's trainer and resume, use the flag ``--freeze`` instead.
+    Checkpoints do not store ``requires_grad``. To train with fairseq's trainer and resume, use the flag ``--freeze`` instead.
 
     Args:
         model: any torch or fairseq model.
         spec: comma-separated items. An item is a path in the model, or a component of fairseq's models such as ``att`` or
-            ``encoder.ffn``. A path is the name of a parameter or a module; a module stands for all its parameters. It may contain
-            the wildcards ``*``, ``?`` and ``[...]``. If an item is both a path and a component, it means the path.
+            ``encoder.ffn``. A path is the name of a parameter or of a module, which stands for all its parameters. A path may contain the
+            wildcards ``*``, ``?`` and ``[...]``. An item that is both a path and a component selects the path.
 
     Returns:
         Names of the parameters that the spec selects, in the order of the model. A tied parameter appears once, under its first
         name. Adapters of ``--frozen-adapter`` are never selected.
 
     Raises:
-        InputError: an item selects nothing, or a mask would change although its scores are frozen. If this is raised, nothing has
-            been frozen.
+        InputError: an item selects nothing, or a mask would change although its scores are frozen. The model is then unchanged.
 
     Example:
         >>> from torch import nn
@@ -63,7 +62,7 @@ def freeze(model: nn.Module, spec: str) -> list[str]:
 
 
 def _selected(item: str, names: list[str], model: nn.Module) -> set[str]:
-    """Return the parameters that ``item`` selects: those below it if it is a path, otherwise those of the component that it names."""
+    """Return the parameters that ``item`` selects. A path selects the parameters below it, a component selects its parameters."""
     below = {name for name in names if fnmatchcase(name, item) or fnmatchcase(name, f"{item}.*")}
     if below or not item:
         found = below
@@ -72,17 +71,19 @@ def _selected(item: str, names: list[str], model: nn.Module) -> set[str]:
             found = freeze_spec.selected(item, names, "freeze")
         except InputError as error:
             modules = " ".join(name for name, _ in model.named_children())
-            raise InputError(f"{error}; {item!r} is not a path in this model either; its modules: {modules}") from error
+            raise InputError(
+                f"{error}; {item!r} is not a path in this model either; the modules of the model: {modules}"
+            ) from error
     if not found:
-        raise InputError("freeze: the spec has an empty item; give a path in the model or a component")
+        raise InputError("freeze: an item of the spec is empty; each item must be a component, or a path in the model")
     return found
 
 
 def masks(model: nn.Module) -> dict[str, Tensor]:
     """Return the current masks of a model: name of the masked module -> bool tensor (rows, columns), True for each kept weight.
 
-    The masked weight is W' = g (W * M) with the random matrix W (``frozen_weight`` of the module), the mask M and a gain g. M may also
-    have entries of -1 (signed masks) or be a sum of several masks. The result is True where M is not 0.
+    The masked weight is W' = g (W * M) with the random matrix W (``frozen_weight`` of the module), the mask M and a gain g. The entries of
+    M are 0 and 1, and -1 in signed masks. M may also be a sum of several masks. The result is True where M is not 0.
 
     Args:
         model: any torch or fairseq model. For a model without masks, the result is empty.
@@ -111,9 +112,9 @@ def masks(model: nn.Module) -> dict[str, Tensor]:
 def slot_table(model: nn.Module) -> SlotTable:
     """Return the slot table of a model: kind, state, parameters and FLOPs of each layer and of each module outside the layers.
 
-    A parameter is frozen if its ``requires_grad`` is False. FLOPs are the products of one token with each matrix. They are exact for
-    fairseq's Transformers. In other models, each matrix is assumed to be used once for each token, and the backward pass is assumed to
-    compute the gradient of every input.
+    A parameter is frozen if its ``requires_grad`` is False. FLOPs are counted for the product of one token with each matrix. The counts are
+    exact for fairseq's Transformers. In other models, each matrix is assumed to be used once for each token, and the backward pass is
+    assumed to compute the gradient of every input.
 
     Args:
         model: any torch or fairseq model.

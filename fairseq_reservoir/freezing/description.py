@@ -1,4 +1,4 @@
-"""Store plan, seed and flags of a model in checkpoints, and refuse to resume with other values."""
+"""Store the plan, seed and flags of a model in its checkpoints, and refuse to resume with other values."""
 
 import hashlib
 import json
@@ -48,14 +48,15 @@ PRUNING_FLAGS = {f"{stack}_layers_to_keep": f"--{stack}-layers-to-keep" for stac
 class DescribedInCheckpoint:
     """Mix-in for a model: store a description of the model in its state dict, and compare it with the description in a loaded state dict.
 
-    The description is a JSON text in an integer buffer, one byte per entry. Half precision, the moving average and the average of equal
-    descriptions do not change the buffer. The average of different texts can be a valid third text, so the text contains a hash.
+    The description is a JSON text in an integer buffer, one character per entry. Half precision, a moving average and an average of equal
+    descriptions do not change the buffer. The average of two different texts can be a third valid text. The text contains a hash that
+    detects this.
 
-    A checkpoint of plain fairseq has no description. It is accepted unless it has another value for a tensor that this model draws from
-    the seed. Capital letters and --frozen-init draw tensors from the seed. --freeze alone keeps the values of the checkpoint.
+    A checkpoint of plain fairseq has no description. It is accepted unless its value of a tensor differs from the value that this model
+    draws from the seed. Capital letters and --frozen-init draw tensors from the seed. --freeze alone keeps the values of the checkpoint.
 
     With ``--encoder-layers-to-keep``, the description contains the fields of the model with all its layers, and the numbers of the kept
-    layers. Such a pruned model loads checkpoints of the whole model, and its own checkpoints.
+    layers. Such a pruned model loads checkpoints of the unpruned model and of the pruned model.
     """
 
     # Field of the description -> its flag. ``description_flags`` must always agree with the checkpoint. ``resume_flags`` must agree only
@@ -160,13 +161,13 @@ class DescribedInCheckpoint:
             # Adapters and their shared random tensors may be missing, because --frozen-adapter adds them to any checkpoint.
             if name in own and name not in state_dict and atom(name) != ADAPTER:
                 raise InputError(
-                    f"the checkpoint has no {name}, so it has another architecture; give a checkpoint of {type(self).__name__}"
+                    f"the checkpoint has no {name}, so it is of another architecture; give a checkpoint of {type(self).__name__}"
                 )
 
     def _refuse_other_values(self, state_dict, prefix, stored):
-        """Refuse a checkpoint with other values for a tensor that this model draws from the seed.
+        """Refuse a checkpoint if its values of a tensor differ from those that this model draws from the seed.
 
-        ``stored`` is the description of the checkpoint, or empty.
+        ``stored`` is the description in the checkpoint. It is empty if the checkpoint has none.
         """
         entries, own = {entry.name: entry for entry in self.slot_table.entries}, self.state_dict()
         for name in getattr(self, "recipes", {}):
@@ -211,9 +212,9 @@ class DescribedInCheckpoint:
 
 
 def _may_be_drawn_here(given, own):
-    """Whether a tensor equals the tensor that is drawn here, except for the rounding of another machine or of half precision.
+    """Whether the tensor ``given`` equals the drawn tensor ``own``, except for the rounding of another machine or of half precision.
 
-    Return True for tensors of another shape too, because fairseq refuses to load them.
+    Return True for a tensor of another shape too, because fairseq refuses to load them.
     """
     return given.shape != own.shape or torch.allclose(
         given.to(own.device, torch.float32), own.float(), rtol=1e-2, atol=1e-4
@@ -264,7 +265,7 @@ def read_description(buffer: torch.Tensor) -> dict:
 
 
 def _kept(description) -> dict[str, str]:
-    """Return the fields of a description with the numbers of kept layers."""
+    """Return the fields of a description that contain numbers of kept layers."""
     return {field: description[field] for field in PRUNING_FLAGS if description.get(field)}
 
 
@@ -272,7 +273,7 @@ def _encode(description) -> torch.Tensor:
     """Encode a description as JSON text: an int32 tensor with one ASCII character per entry.
 
     int32 does not overflow in fairseq's script for averages, which adds up integer tensors before it divides them. NCCL cannot send
-    int16. --fp16 would round a floating-point tensor. Older files have int64.
+    int16. --fp16 would round a floating-point tensor. Older checkpoints have an int64 tensor.
     """
     text = json.dumps({**description, _HASH: _hash_of(description)}, sort_keys=True)
     return torch.tensor(list(text.encode()), dtype=torch.int32)

@@ -20,21 +20,22 @@ class FreezeSchedule:
     """The frozen parameters and the skipped parameters of every update.
 
     Updates are numbered from 0. A frozen parameter has no gradient, no update, no decay and no optimizer state. When it is trained
-    again, its optimizer state starts at the initial value. A skipped parameter keeps its state, but gets no update, decay or momentum.
+    again, its optimizer state starts at the initial value. A skipped parameter keeps its optimizer state. Neither the parameter nor this
+    state changes in the skipped update.
 
     ``--freeze-rotate`` works as LISA (Pan et al., 2024): each period trains randomly drawn layers, and all parameters outside the layers.
     The draw depends on the seed and the number of the period, so it is the same on all ranks and in resumed runs.
 
     Args:
         names: the parameters that may be trained, in the model's order.
-        options: the flags. ``freeze_progressive`` START:EVERY freezes layer i of every stack at update START + i EVERY, except the
-            stack's last layer.
+        options: the flags. ``freeze_progressive`` START:EVERY freezes layer i of every stack at update START + i * EVERY, but never the
+            last layer of a stack.
         seed: seed of the rotation.
         untrained: the names of the model's other parameters.
-        aliases: further names of tied parameters, name -> name in ``names``. Freeze specs match these names too.
+        aliases: further name of a tied parameter -> its name in ``names``. Freeze specs match both names.
 
     Raises:
-        InputError: one line with the flag, if it is invalid, matches nothing, freezes a parameter twice or leaves nothing to train.
+        InputError: a flag is invalid, matches nothing, freezes a parameter twice or leaves nothing to train. The message names the flag.
     """
 
     def __init__(self, names, options: FreezeSkipOptions, seed: int = 1, untrained=(), aliases=None):
@@ -44,7 +45,7 @@ class FreezeSchedule:
         self.rotate = settings.rotate
         if self.rotate and (options.freeze_schedule or options.freeze_progressive):
             raise InputError(
-                f"--freeze-rotate {rotate}: freezes all layers in turn; remove --freeze-schedule and --freeze-progressive"
+                f"--freeze-rotate {rotate}: chooses the frozen layers itself; remove --freeze-schedule and --freeze-progressive"
             )
         changes = [*settings.schedule, *self._progressive(settings.progressive, options.freeze_progressive)]
         self.changes = sorted(changes, key=lambda change: change.update)
@@ -156,7 +157,9 @@ class FreezeSchedule:
         for spec, period in update_every:
             for name in {self.owners[name] for name in self._selected(spec, "--freeze-update-every")}:
                 if periods.get(name, period) != period:
-                    raise InputError(f"--freeze-update-every {text!r}: {name} has two periods; give it only one")
+                    raise InputError(
+                        f"--freeze-update-every {text!r}: {name} has two periods; name it in only one item"
+                    )
                 periods[name] = period
         return periods
 
@@ -172,7 +175,7 @@ class FreezeSchedule:
             skipped = [layer for layer in self.layers.values() if self.every.keys() >= set(layer)]
             if not outside and len(skipped) >= self.rotate[0]:
                 raise InputError(
-                    "--freeze-update-every excludes every parameter that --freeze-rotate could train; exclude fewer"
+                    "--freeze-update-every: in some updates it skips all parameters that --freeze-rotate trains; name fewer components"
                 )
             return
         cycle = min(_LONGEST_CYCLE, math.lcm(*self.every.values()))

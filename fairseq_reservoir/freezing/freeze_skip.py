@@ -25,7 +25,7 @@ class FreezeSkip:
     """Mix-in for an optimizer of fairseq. It precedes the optimizer's class in the list of bases.
 
     The gradient of a frozen parameter is neither computed nor reduced, because ``requires_grad`` is False. Its ``grad`` is None, so that
-    every optimizer of fairseq skips the parameter, also in weight decay. It has no optimizer state.
+    every optimizer of fairseq skips the parameter, also in weight decay. A frozen parameter has no optimizer state.
     """
 
     params: Iterable[torch.nn.Parameter]  # ``params`` and ``optimizer`` are attributes of fairseq's optimizer
@@ -63,7 +63,8 @@ class FreezeSkip:
 
         Args:
             schedule: the schedule of the run.
-            parameters: the model's trained parameters by name, in the order of this optimizer's parameters (the same or fp32 copies).
+            parameters: the model's trained parameters by name. The optimizer has these parameters, or fp32 copies of them, in the same
+                order.
         """
         own = list(self.params)
         self.schedule, self.parameters, self.update = schedule, parameters, None
@@ -97,7 +98,7 @@ class FreezeSkip:
         """Load the state of a checkpoint with the same schedule. The checkpoint has no state for frozen parameters.
 
         Raises:
-            InputError: the checkpoint was trained with another schedule, or with another seed for its rotation.
+            InputError: the checkpoint was trained with another schedule, or with another seed of ``--freeze-rotate``.
         """
         stored, own = state_dict.get(PREFIX, {}), self.given_flags()
         refuse_removed_flag(stored)
@@ -107,7 +108,7 @@ class FreezeSkip:
         super().load_state_dict({key: value for key, value in state_dict.items() if key != PREFIX}, optimizer_overrides)
 
     def given_flags(self):
-        """Return the given flags of the schedule, and with ``--freeze-rotate`` also the seed."""
+        """Return the schedule's flags that are given, and with ``--freeze-rotate`` also the seed."""
         given = given_flags(read(FreezeSkipOptions, getattr(self, "cfg", None) or self.args))
         if given.get("freeze_rotate") and self.schedule:
             given["seed"] = self.schedule.seed
@@ -115,11 +116,11 @@ class FreezeSkip:
 
 
 def refuse_removed_flag(stored: dict) -> None:
-    """Refuse a checkpoint that was trained with ``--freeze-auto``, a flag of earlier versions."""
+    """Refuse a checkpoint that was trained with ``--freeze-auto``, a flag of earlier versions of this package."""
     if stored.get("freeze_auto"):
         raise InputError(
-            "--freeze-auto: the checkpoint was trained with this flag, which was removed; resume with --reset-optimizer and a "
-            "--freeze-schedule of the layers that are frozen according to the log of that training"
+            "--freeze-auto: the checkpoint was trained with this flag, which was removed; the log of that training lists the layers that "
+            "are frozen; freeze them with --freeze-schedule, and add --reset-optimizer"
         )
 
 

@@ -17,7 +17,7 @@ FLAGS = tuple(flag.name for flag in fields(FreezeSkipOptions) if flag.name != "_
 
 
 def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | None:
-    """Return the freeze schedule of an optimizer's options for a model. Return None if no flag of a schedule is given."""
+    """Make the freeze schedule of a model from the options of its optimizer. Return None if no flag of a schedule is given."""
     options = read(FreezeSkipOptions, options)
     given = given_flags(options)
     if not given:
@@ -42,7 +42,7 @@ def given_flags(options: FreezeSkipOptions) -> dict:
 
 
 def _refuse_numbers(options, pruning):
-    """Refuse layer numbers in a pruned model, because its numbers differ from those that --freeze uses."""
+    """Refuse layer numbers in the flags if the model is pruned. Pruning changes the numbers, but --freeze uses the original numbers."""
     settings = resolve(options)
     for flag, text, specs in (
         ("--freeze-schedule", options.freeze_schedule, [change.spec for change in settings.schedule]),
@@ -58,7 +58,7 @@ def _refuse_numbers(options, pruning):
 def check_flags(cfg) -> None:
     """Refuse flags of ``freeze_skip`` that are invalid or give wrong results together with flags of fairseq.
 
-    This check runs before data is read, and again in the trainer, because torchrun sets the number of ranks in between.
+    This check runs before data is read. It runs again in the trainer, because torchrun sets the number of ranks between both checks.
     ``FreezeSchedule`` compares the flags with the names of the model's parameters.
 
     fairseq's flat fp16 buffer contains all weights that are trained at the start, but only the gradients of the weights that are trained

@@ -14,9 +14,9 @@ _SCALER = "amp_scaler"
 
 
 def use_resumable_amp() -> None:
-    """Replace fairseq's optimizer for ``--amp`` by a subclass, which also saves the freeze schedule and the loss scale.
+    """Replace fairseq's optimizer for ``--amp`` by a subclass that also saves the freeze schedule and the loss scale.
 
-    fairseq's other wrappers save both already. The subclass has the same name, because checkpoints store the name.
+    fairseq's other wrappers save both already. The subclass has the name of fairseq's class, because checkpoints store this name.
     """
 
     class AMPOptimizer(optim.AMPOptimizer):
@@ -52,7 +52,7 @@ def make_schedule(trainer, cfg, model) -> None:
 
 
 def describe_for_plan(model, args, cfg) -> str:
-    """Describe the freeze schedule of a training with these flags, for a model built without data. Return "" without such flags.
+    """Describe the freeze schedule of a training with these flags, for a model built without data. Return "" without a schedule.
 
     Raises:
         InputError: the training would refuse the flags.

@@ -1,4 +1,4 @@
-"""Compile the slot table of a built model from its parameters (names, shapes, ties) and from properties of its forward pass."""
+"""Compile the slot table of a built model from its parameters (names, shapes, ties) and from facts about its forward pass."""
 
 from fairseq.models.transformer import TransformerDecoderBase
 
@@ -21,10 +21,10 @@ def table_of(model, plans, seed: int, choices: FreezeChoices = FreezeChoices(), 
 
 
 def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return the further names of tied parameters: name -> (name of the parameter, shape).
+    """Return the further names of tied parameters: further name -> (name of the parameter, shape).
 
-    The parameter of a weight that is tied to a masked embedding is the embedding's scores. The parameter of a weight that is tied to a
-    rounded embedding or shares a rounded matrix is the trained matrix before rounding, ``latent``.
+    If a weight is tied to a masked embedding, its parameter is the embedding's ``scores``. If a weight is tied to a rounded embedding, or
+    shares a rounded matrix, its parameter is ``latent``, the matrix before rounding.
     """
     owners = {id(p): name for name, p in parameters.items()}
     tied = {
@@ -40,7 +40,7 @@ def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def _learned_elsewhere(module):
-    """For a module that uses another module's weight: (learned tensor of that weight, shape of the weight). Otherwise (None, ())."""
+    """Return (learned tensor, shape) of the weight that a module takes from another module. Return (None, ()) for all other modules."""
     if _is_masked_tie(module):
         return module.embedding.scores, module.embedding.weight_shape
     if isinstance(module, TiedProjection) and isinstance(module.embedding, RoundedEmbedding):

@@ -1,4 +1,4 @@
-"""Base classes for layers that are chains of residual sublayers. All kinds are, except fairseq's Transformer layer."""
+"""Base classes for layers that are chains of residual sublayers, as all layers are except fairseq's Transformer layer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ class Sublayer(nn.Module):
     A subclass implements f as the method ``transform``.
 
     Attributes:
-        reads_source: whether the sublayer attends to the encoder's output. Such a sublayer is trained whatever the plan's letter.
+        reads_source: whether the sublayer attends to the encoder's output. Such a sublayer is always trained, also in a frozen layer.
     """
 
     reads_source = False

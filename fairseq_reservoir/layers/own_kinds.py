@@ -1,4 +1,4 @@
-"""API for user-defined kinds of layer. A ``--user-dir`` imports it (docs/your-own-kind.md)."""
+"""API for user-defined kinds of layer. The code in a ``--user-dir`` imports this module (docs/your-own-kind.md)."""
 
 from dataclasses import replace
 
@@ -25,8 +25,8 @@ __all__ = [
 def register_kind(kind: Kind, build: Builder) -> None:
     """Register a kind of layer for layer plans in this process.
 
-    A checkpoint stores the names of the kinds and the letters of its plan, but no code. Register the same kinds again before
-    loading it.
+    A checkpoint stores the names of the kinds and the letters of its plan, but no code. Register the same kinds again before loading the
+    checkpoint.
 
     Args:
         kind: the description of the kind.

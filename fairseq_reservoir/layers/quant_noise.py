@@ -1,7 +1,7 @@
 """fairseq's quantization noise (``--quant-noise-pq``) for frozen matrices.
 
-In each training step, fairseq sets blocks of a matrix to 0. Training restores a trained matrix, but a frozen matrix would be
-lost after a few updates. Here, noise is added to a copy of the frozen matrix.
+In each training step, fairseq sets blocks of a matrix to 0. Optimizer steps restore a trained matrix, but a frozen matrix would be lost
+after a few updates. Here, noise is added to a copy of the frozen matrix.
 """
 
 import functools

@@ -49,8 +49,8 @@ def _combined(mixin: type, kind: type) -> type:
 def replace_modules(model: nn.Module, replacement: Callable[[Any], nn.Module | None]) -> None:
     """Replace every submodule of ``model`` by ``replacement(module)``, in place. ``model`` itself is not replaced.
 
-    ``replacement`` returns the new module, or None to keep the old one. If a module has several parents, it is called once, and the
-    parents share the new module.
+    ``replacement`` returns the new module, or None to keep the old one. If a module has several parents, ``replacement`` is called once,
+    and the parents share the new module.
     """
     replaced: dict[nn.Module, nn.Module | None] = {}
     for parent in list(model.modules()):

@@ -99,12 +99,12 @@ class StaticMixing(Sublayer):
         return window.unfold(1, time, 1).flip(1)
 
     def _lengthened(self, excess: int) -> Tensor:
-        """Append ``excess`` copies of the last weight on each side."""
+        """Repeat the outermost weight of each side ``excess`` times. In a decoder, there is only one side."""
         before, after = self.mix[:, :1].expand(-1, excess), self.mix[:, -1:].expand(-1, excess)
         return torch.cat((before, self.mix) if self.causal else (before, self.mix, after), 1)
 
     def _remember(self, v: Tensor, is_token: Tensor | None, incremental_state: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        """Append values (time, batch, dim) and token masks (time, batch) to the incremental state. Return those of all steps."""
+        """Append values (time, batch, dim) and token masks (time, batch) to the incremental state. Return both for all steps."""
         if is_token is None:
             is_token = torch.ones(v.shape[:2], dtype=torch.bool, device=v.device)
         state = self.get_incremental_state(incremental_state, "mixing") or {}

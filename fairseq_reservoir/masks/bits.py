@@ -37,7 +37,7 @@ def pack(mask: "torch.Tensor", bits: int, lowest: int = 0) -> "torch.Tensor":
 
 
 def pack_array(entries: np.ndarray[Any, Any], bits: int) -> Bytes:
-    """``pack`` for an array of integers from 0 to ``2**bits - 1``, which are not checked."""
+    """Pack an array of integers from 0 to ``2**bits - 1``, as ``pack`` does. The integers are not checked."""
     return np.concatenate([np.packbits((entries >> plane) & 1, bitorder="little") for plane in range(bits)])
 
 
@@ -59,7 +59,7 @@ def unpack(packed: "torch.Tensor", shape: Sequence[int], bits: int, lowest: int 
 
 
 def unpack_array(packed: Bytes, shape: Sequence[int], bits: int, lowest: int = 0) -> Entries:
-    """``unpack`` for an array of bytes."""
+    """Unpack an array of bytes, as ``unpack`` does."""
     planes, count = packed.reshape(bits, -1), math.prod(shape)
     entries = np.unpackbits(planes[0], count=count, bitorder="little").view(np.int8)
     for plane in range(1, bits):

@@ -35,8 +35,8 @@ class Levels:
     times the level nearest to w / scale, so the scale is the distance between neighbouring rounded values. Ties go to the upper
     level for even k, and to the even level for odd k.
 
-    - ``sign``: k = 2. Each row has the scale 2 mean(|w|), so its rounded values are +-mean(|w|). No other two values +-a have a
-      smaller squared error (Rastegari et al., 2016, "XNOR-Net").
+    - ``sign``: k = 2. Each row has the scale 2 mean(|w|), so its rounded values are +-mean(|w|). Among all pairs +-a, this pair has the
+      smallest squared error (Rastegari et al., 2016, "XNOR-Net").
     - ``ternary``: k = 3. The matrix has a single scale, mean(|w|) (Ma et al., 2024, "The Era of 1-bit LLMs: All Large Language
       Models are in 1.58 Bits", BitNet b1.58).
     - ``3`` to ``16``: k is this number. Each row has the scale ``NORMAL_STEPS[k]`` sqrt(mean(w^2)), which is optimal for
@@ -92,7 +92,7 @@ class Levels:
         return (self.count - 1) / 2
 
     def numbers(self, levels: "Tensor") -> "Tensor":
-        """Number the levels from 0, the lowest level, as int8."""
+        """Convert levels to int8 numbers, where 0 is the lowest level."""
         import torch
 
         return (levels + self.highest).to(torch.int8)

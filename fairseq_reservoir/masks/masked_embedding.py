@@ -28,7 +28,7 @@ class ComputedEmbedding(nn.Module):
 
     @torch.no_grad()
     def folded(self) -> nn.Embedding:
-        """Return an ordinary embedding with the weight."""
+        """Return an ordinary embedding that stores the computed ``weight``."""
         weight: Any = self.weight
         embedding: nn.Embedding = nn.Embedding.from_pretrained(weight.clone(), padding_idx=self.padding_idx)
         return embedding.train(self.training)

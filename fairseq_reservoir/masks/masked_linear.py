@@ -40,7 +40,7 @@ class ComputedLinear(nn.Module):
 
     @torch.no_grad()
     def folded(self) -> nn.Linear:
-        """Return an ordinary linear layer with the weight and a bias of 0.
+        """Return an ordinary linear layer that stores the computed ``weight``, and a bias of 0.
 
         Its parameters require gradients, because torch is faster then (see ``all_rows``).
         """

@@ -1,10 +1,9 @@
 """Frozen random matrices with learned masks. All masks of a model are selected together, once per update.
 
 ``MaskedWeight.weight`` reads the mask and the masked weight from a ``MaskCache``. The cache selects masks
-(``selection.select_masks``) again if the scores may have changed. It is emptied by a new update number
-(``set_num_updates``), a change between training and evaluation, a loaded state dict, and a conversion to another dtype or device.
-torch's version counters are not enough, because fairseq's optimizers write to ``p.data``. In training without update numbers,
-masks are selected at every use.
+(``selection.select_masks``) again if the scores may have changed. The cache is emptied by a new update number (``set_num_updates``), a
+change between training and evaluation, a loaded state dict, and a conversion to another dtype or device. torch's version counters are not
+enough, because fairseq's optimizers write to ``p.data``. In training without update numbers, masks are selected at every use.
 """
 
 import math
@@ -159,7 +158,7 @@ class MaskedWeight(nn.Module):
         return self.frozen_weight.device
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Set the update number, which fairseq does before every batch. Within an update, masks are reused."""
+        """Set the update number. fairseq calls this before every batch. Within an update, masks are reused."""
         if self.choices.keep_schedule and num_updates != self._scheduled_update:
             self.num_updates.fill_(num_updates)
             self._scheduled_update = num_updates
@@ -284,7 +283,7 @@ def _stamp_of_mask(member: MaskedWeight) -> Stamp:
 def stamp_of(*tensors: Tensor) -> Stamp:
     """Return a value that changes with the storage, the dtype and torch's version counter of each tensor.
 
-    It does not change when something writes to ``.data``, or in inference mode.
+    Writing to ``.data`` or in inference mode does not change the value.
     """
     return tuple((t.data_ptr(), None if t.is_inference() else t._version, t.dtype) for t in tensors)
 
@@ -292,8 +291,8 @@ def stamp_of(*tensors: Tensor) -> Stamp:
 class _ThroughMask(torch.autograd.Function):
     """Straight-through estimator: return W * M, and use the gradient of the mask M as the gradient of the scores.
 
-    Gradient of the scores = (gradient of the masked weight) * W, with ``follow_sign`` also times sign(scores). ``learned`` has the
-    columns with scores; None for all columns.
+    Gradient of the scores = (gradient of the masked weight) * W, with ``follow_sign`` also times sign(scores). ``learned`` contains the
+    indices of the columns with scores; None for all columns.
     """
 
     @staticmethod
@@ -328,7 +327,7 @@ def times_rows(weight: Tensor, gain: Tensor | None) -> Tensor:
 
 
 def never_below_32_bits(fn: Callable[[Tensor], Tensor], whole: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
-    """Wrap a conversion such as half(): it moves the tensors ``whole`` to another device, but keeps them in float32."""
+    """Wrap a conversion such as half(). The wrapped conversion moves the tensors ``whole`` to another device, but keeps them in float32."""
 
     def convert(tensor: Tensor) -> Tensor:
         converted = fn(tensor)
@@ -381,11 +380,13 @@ def refuse_moving_masks(model: nn.Module, given: str, frozen: Collection[Tensor]
     for name, masked in learned.items():
         if id(masked.scores) not in frozen_ids:
             continue
-        reason = "--mask-keep-schedule shrinks every mask" if masked.choices.keep_schedule else None
+        flag = reason = None
+        if masked.choices.keep_schedule:
+            flag, reason = "--mask-keep-schedule", "shrinks every mask"
         if masked.choices.scope == "global" and some_trained:
-            reason = "--mask-scope global ranks the scores of all masks together"
-        if reason:
+            flag, reason = "--mask-scope global", "ranks the scores of all masks together"
+        if flag:
             raise InputError(
-                f"{given}: the mask of {name} would change although its scores are frozen, because {reason}; remove one of the "
-                "two flags"
+                f"{given}: freezes the scores of {name}, but their mask would still change, because {flag} {reason}; remove {flag}, or do "
+                "not freeze these scores"
             )

@@ -1,10 +1,9 @@
 """Triton kernels for an exact selection of the largest scores. Import this module only if triton is installed.
 
 Each score becomes an int32 key of the same order (``_keys``). The k-th largest key of a row is found digit by digit, from the
-highest digit. For each digit, ``count_digits`` counts the keys that begin with the known digits, by their next digit. The programs
-of the next kernel compute the next digit from these counts, so the host reads nothing, and no kernel runs in between.
-``write_mask`` compares all keys with the k-th largest. For rows that fit into registers, ``select_in_registers`` does all of this in
-one pass.
+highest digit. For each digit, ``count_digits`` counts the keys that begin with the known digits, by their next digit. The programs of the
+next kernel compute the next digit from these counts. Therefore the host reads nothing, and no extra kernel is needed. ``write_mask``
+compares all keys with the k-th largest. For rows that fit into registers, ``select_in_registers`` does all of this in one pass.
 
 The digits of a magnitude are its bits 30-23, 22-15, 14-7 and 6-0. The digits of a signed key are its four bytes. The time
 hardly depends on the values, because ``tl.histogram`` counts by votes of the threads, and atomic operations on single keys are rare.

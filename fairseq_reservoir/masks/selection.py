@@ -5,8 +5,9 @@ NaN ranks as an infinite score. ``masked_weight.nan_scores`` finds tensors with 
 
 On the CPU the k-th largest score is found without sorting all scores (Floyd and Rivest, 1975). A sorted sample gives a lower and
 an upper bound of this score. One pass counts the scores below the lower bound, and only the scores between the bounds are
-partitioned. The result is exact even if the bounds do not contain the score. NVIDIA GPUs use ``radix_selection`` if triton is
-installed and does not fail. All other devices use one batched ``topk``. Neither synchronises with the host.
+partitioned. The result is exact even if the k-th largest score is outside the bounds. NVIDIA GPUs use ``radix_selection`` if triton is
+installed and does not fail. All other devices use one batched ``topk``. Neither ``radix_selection`` nor ``topk`` synchronises with the
+host.
 """
 
 import math
@@ -65,7 +66,7 @@ def select_masks(
 def _select_together(rows: list[Tensor], count: int, magnitude: bool) -> list[Tensor]:
     """Select the ``count`` largest scores of all rows together. Each row and its mask is (1, n); n may differ between rows.
 
-    First, the minimum share of each row is selected, in one call for all rows of a length. Then the largest of the other scores are
+    First, the minimum share of each row is selected, in one call for all rows of equal length. Then the largest of the other scores are
     selected.
     """
     sizes = [row.shape[1] for row in rows]
@@ -132,7 +133,7 @@ def _by_radix(rows: list[Tensor], counts: list[int], magnitude: bool) -> list[Te
 
 
 def _together_on_device(rows: list[Tensor], counts: list[int], magnitude: bool) -> list[Tensor]:
-    """Run ``select_largest`` in torch on a device, with one selection of all rows per count."""
+    """Run ``select_largest`` in torch on a device. For each count, one call selects in all rows."""
     shape = rows[0].shape
     keys = torch.stack(rows).detach().reshape(-1, shape[1])  # a copy, so the in-place operations below are safe
     keys = keys.float() if keys.dtype in (torch.half, torch.bfloat16) else keys
@@ -163,7 +164,7 @@ def _select_on_device(keys: Tensor, count: int) -> Tensor:
 
 
 def _select_on_cpu(keys: Array, count: int) -> Array:
-    """Run ``_select_on_device`` in NumPy. Values can be read at no cost here, so work that is not needed is skipped."""
+    """NumPy version of ``_select_on_device``. Reading a value on the CPU costs nothing, so unnecessary work is skipped."""
     n = keys.shape[1]
     if count in (0, n):
         return np.full(keys.shape, bool(count))

@@ -17,7 +17,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @torch.no_grad()
 def fill(parameters: Mapping[str, torch.Tensor], recipes: dict[str, Recipe], seed: int) -> None:
-    """Draw a value for each parameter with a recipe, in place. While a model is built on the meta device, do nothing."""
+    """Draw the values of each parameter that has a recipe, in place. While a model is built on the meta device, do nothing."""
     # Checking the parameters is not enough: inside torch.device("meta"), fairseq still creates some of them on the CPU.
     on_meta = torch.get_default_device().type == "meta"
     for name, recipe in recipes.items():

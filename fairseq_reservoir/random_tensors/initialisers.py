@@ -19,7 +19,7 @@ def orthogonal(seed: int, name: str, shape: Shape) -> Floats:
 
     A standard normal matrix in float64 is decomposed into Q R, with one thread, because more threads can change the last bits. The
     signs of Q are chosen so that the diagonal of R is positive. Q is then unique and Haar-distributed (Mezzadri, 2007). W is Q or Q^T.
-    It uses torch, because NumPy returns other last bits.
+    torch computes the decomposition, because the last bits of NumPy's result are different.
     """
     import torch
 

@@ -35,8 +35,8 @@ def words(seed: int, name: str, count: int) -> np.ndarray:
 def uniform(seed: int, name: str, shape: Shape, bound: float) -> Floats:
     """Draw float32 values uniformly from 2^24 equidistant points in (-bound, bound), symmetric about 0.
 
-    With w, the upper 24 bits of a random word, ``value = (2w + 1 - 2^24) * (bound / 2^24)``. The first factor is an odd integer
-    below 2^24 in magnitude, so it is exact in float32. Only the product is rounded.
+    If w is the upper 24 bits of a random word, ``value = (2w + 1 - 2^24) * (bound / 2^24)``. The first factor is an odd integer below 2^24
+    in magnitude, so it is exact in float32. Only the product is rounded.
     """
     centred = (words(seed, name, math.prod(shape)) >> 8).astype(np.int32)
     centred *= 2

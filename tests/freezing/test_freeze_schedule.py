@@ -196,7 +196,9 @@ def test_progressive_freezing_of_a_single_layer_is_refused():
 
 
 def test_a_rotation_over_skipped_parameters_only_is_refused():
-    with pytest.raises(InputError, match="excludes every parameter that --freeze-rotate could train; exclude fewer"):
+    with pytest.raises(
+        InputError, match="in some updates it skips all parameters that --freeze-rotate trains; name fewer"
+    ):
         schedule_of_flags(ENCODER, rotate="2:10", update_every="layers.0-1:4")
     schedule_of_flags(ENCODER, rotate="2:10", update_every="layers.0:4")
     schedule_of_flags(NAMES, rotate="1:10", update_every="layers.0-1:4")

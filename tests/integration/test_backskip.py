@@ -196,8 +196,8 @@ def test_an_estimator_is_not_added_when_its_warmup_is_over(toy_data, whole, tmp_
     begun = ["--restore-file", whole["reinforce"][1] / "checkpoint_1_6.pt"]
     line, status = error_of(toy_data, *flags, *begun, "--backskip-warmup", 6)
     assert status != 0 and line.removeprefix("fairseq-train: error: ") == (
-        "--backskip-warmup 6: the checkpoint has no estimator of this kind, and the warm-up would be over at its update 6; "
-        "give --backskip-warmup 106, for example, or add --reset-optimizer\n"
+        "--backskip-warmup 6: the checkpoint has no synthetic estimator, and training resumes at update 6, after the warm-up; "
+        "give a longer warm-up, such as 106, or add --reset-optimizer\n"
     )
     train(toy_data, *flags, *begun, "--backskip-warmup", 6, "--reset-optimizer", "--no-save")
     train(toy_data, *flags, *begun, "--backskip-warmup", 7)
@@ -242,7 +242,7 @@ def test_cosines_are_logged(toy_data, caplog):
     [
         (
             ["--reservoir-encoder", "LfL", "--backskip", "synthetic"],
-            "--backskip synthetic: no layer to skip (encoder LfL, decoder LLLLLL)",
+            "--backskip synthetic: the plan has no layer to skip (encoder LfL, decoder LLLLLL)",
         ),
         (["--reservoir-decoder", "LTL", "--backskip", "synthetic"], "no layer to skip (encoder LLLLLL, decoder LTL)"),
         (["--reservoir-encoder", "LFL", "--reservoir-train-layernorm", "--backskip", "synthetic"], "no layer to skip"),

@@ -164,7 +164,7 @@ def test_no_supermask_of_a_plain_checkpoint(plain, toy_data, tmp_path):
     model = ["--arch", "supermask_one_layer_transformer", *plain.sizes, "--encoder-layers", 2, "--decoder-layers", 2]
     line, status = error_of(toy_data, *model, "--finetune-from-model", plain.path, "--save-dir", tmp_path)
     assert "error: the checkpoint has no " in line and line.count("\n") == 1 and status != 0
-    assert line.endswith(", so it has another architecture; give a checkpoint of SupermaskOneLayerTransformer\n")
+    assert line.endswith(", so it is of another architecture; give a checkpoint of SupermaskOneLayerTransformer\n")
 
 
 def test_the_remedy_of_the_message_freezes_the_checkpoints_values(plain, toy_data, tmp_path):

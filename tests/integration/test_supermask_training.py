@@ -102,13 +102,13 @@ def test_nan_scores_are_named(toy_data, tmp_path, caplog):
 def test_frozen_masks_that_would_not_stay_are_refused(toy_data, flags, reason):
     run = [toy_data, *ARCH, *flags.split(), "--max-update", 1, "--no-save", "--disable-validation"]
     line, status = error_of(*run, "--freeze", "encoder.ffn")
-    said = f"--freeze encoder.ffn: the mask of encoder.layers.0.fc1 would change although its scores are frozen, because {reason};"
+    said = f"--freeze encoder.ffn: freezes the scores of encoder.layers.0.fc1, but their mask would still change, because {reason};"
     assert status != 0 and line.count("\n") == 1 and said in line
     train(*run, "--freeze", "ln")
     # Refused at any update, except for schedules that only skip updates.
     for schedule in ("--freeze-schedule 1:encoder", "--freeze-progressive 1:1", "--freeze-rotate 1:1"):
         line, status = error_of(*run, "--optimizer", "freeze_skip", *schedule.split())
-        said = f"error: {schedule}: the mask of "
+        said = f"error: {schedule}: freezes the scores of "
         assert status != 0 and line.count("\n") == 1 and said in line and f"because {reason};" in line
     train(*run, *"--optimizer freeze_skip --freeze-schedule 1:ln --freeze-update-every ffn:2".split())
 

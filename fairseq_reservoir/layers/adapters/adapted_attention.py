@@ -12,9 +12,9 @@ class AdaptedAttention(MultiheadAttention):
     """Attention that calls its projection layers: y = concat_h(softmax(q_h k_h^T / sqrt(d_h) + mask) v_h) Wo^T + bo.
 
     q_h, k_h and v_h are the projected inputs of head h, which has d_h channels. Inputs and y: (time, batch, dim). fairseq's
-    fused attention does not call the projections but reads their matrices. For an ``AdaptedLinear``, its backward pass would compute
-    the gradient of a whole matrix, even if the adapter is small. All other operations are those of the fused attention, in the
-    same order. Calls that use a cache or return attention weights run fairseq's own implementation.
+    fused attention does not call the projections but reads their matrices. For an ``AdaptedLinear``, the backward pass of fused attention
+    would compute the gradient of a whole matrix, even if the adapter is small. All other operations are those of the fused attention, in
+    the same order. Calls that use a cache or return attention weights run fairseq's own implementation.
     """
 
     def forward(
@@ -54,7 +54,10 @@ def as_additive(mask: Tensor, like: Tensor) -> Tensor:
 
 
 def combined_mask(like: Tensor, batch: int, key_padding_mask: Tensor | None, attn_mask: Tensor | None) -> Tensor | None:
-    """Add both masks up to a summand of attention scores (batch, heads, time, source), in the dtype of ``like``; None without masks."""
+    """Combine both masks into one summand of the attention scores (batch, heads, time, source), in the dtype of ``like``.
+
+    Return None if neither mask is given.
+    """
     mask = None if attn_mask is None else as_additive(attn_mask, like)
     if mask is not None and mask.dim() == 3:
         mask = mask.view(batch, -1, *mask.shape[1:])

@@ -120,7 +120,7 @@ ESTIMATORS: dict[str, type[nn.Module]] = {"synthetic": Synthetic, "reinforce": R
 
 
 class Backskip(nn.Module):
-    """Estimator of a layer's input gradient, which chooses between the true and the estimated backward pass in each update.
+    """Estimator of a layer's input gradient. In each update, it chooses between the true and the estimated backward pass.
 
     Args:
         kind: key of ``ESTIMATORS``.
@@ -148,7 +148,7 @@ class Backskip(nn.Module):
         self.draws = 0
 
     def noise_seed(self) -> int:
-        """Return the noise seed of the next batch. Unlike ``is_true``, it differs between batches and ranks."""
+        """Return the noise seed of the next batch. Unlike ``is_true``, the seed differs between batches and ranks."""
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         rank = torch.distributed.get_rank() if distributed else 0
         self.draws += 1

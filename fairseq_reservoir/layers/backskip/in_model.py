@@ -32,8 +32,8 @@ def add_backskips(model: nn.Module, plans: dict[str, tuple[Slot, ...]], options:
     if not skips:
         plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
         raise InputError(
-            f"--backskip {options.backskip}: no layer to skip ({plan}); give a plan with a wholly frozen layer above a trained tensor, "
-            "for example F or T in an encoder"
+            f"--backskip {options.backskip}: the plan has no layer to skip ({plan}); give a plan with a wholly frozen layer, such as F or "
+            "T in an encoder, and a trained tensor below it"
         )
     setattr(model, BACKSKIPS, nn.ModuleDict(skips))
 
@@ -58,7 +58,7 @@ def fit_state(model: nn.Module, state_dict: dict[str, Tensor], prefix: str, resu
         resuming: whether training resumes at this number of updates.
 
     Raises:
-        InputError: the state dict lacks an estimator, and the warm-up is over, so a new one would get few or no true gradients.
+        InputError: the state dict lacks an estimator, and the warm-up is over. A new estimator would get few or no true gradients.
     """
     skips, prefix = getattr(model, BACKSKIPS, None), f"{prefix}{BACKSKIPS}."
     own = skips.state_dict(prefix=prefix) if skips else {}
@@ -73,6 +73,7 @@ def fit_state(model: nn.Module, state_dict: dict[str, Tensor], prefix: str, resu
 def _refuse_late(skip: Any) -> None:
     if skip.anneal < 1 and skip.update >= skip.warmup and skip.estimator.needs_true:
         raise InputError(
-            f"--backskip-warmup {skip.warmup}: the checkpoint has no estimator of this kind, and the warm-up would be over at its update "
-            f"{skip.update}; give --backskip-warmup {skip.update + WARMUP_UPDATES}, for example, or add --reset-optimizer"
+            f"--backskip-warmup {skip.warmup}: the checkpoint has no {type(skip.estimator).__name__.lower()} estimator, and training "
+            f"resumes at update {skip.update}, after the warm-up; give a longer warm-up, such as {skip.update + WARMUP_UPDATES}, or add "
+            "--reset-optimizer"
         )

@@ -64,7 +64,7 @@ class FrozenComponents(DescribedInCheckpoint):
 
 
 class _Flags:
-    """Mix-in that adds the flags to a model without a dataclass."""
+    """Mix-in that adds the flags of ``ComponentOptions`` to a model without a dataclass."""
 
     @classmethod
     def add_args(cls, parser):

@@ -77,7 +77,7 @@ def finish_supermask(model, plans: dict[str, tuple[Slot, ...]], options):
     if options.mask_scope == "global":
         model.whole_only = (
             "with --mask-scope global the scores of all layers are ranked together, so pruning would change the masks of the kept "
-            "layers; remove the flag, or start a new training with it"
+            "layers; remove the pruning flag, or start a new training with this flag"
         )
     return model
 

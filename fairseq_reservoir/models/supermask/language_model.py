@@ -26,9 +26,9 @@ from .stacks import MaskedParts, SupermaskDecoder
 class SupermaskOneLayerTransformerLM(DescribedInCheckpoint, FoldsMasks, FairseqLanguageModel):
     """fairseq's ``transformer_lm`` with one random frozen layer, applied L times with L learned masks.
 
-    Like ``supermask_one_layer_transformer`` without an encoder: tokens (batch, time) to logits (batch, time, vocabulary).
-    The scores are trained, and with ``--mask-layernorm affine`` also the LayerNorms. The paper has no language model (Shen et al.,
-    2021, "What's Hidden in a One-layer Randomly Weighted Transformer?").
+    The model is ``supermask_one_layer_transformer`` without an encoder. It maps tokens (batch, time) to logits (batch, time, vocabulary).
+    The scores are trained, and with ``--mask-layernorm affine`` also the LayerNorms. The paper has no language model (Shen et al., 2021,
+    "What's Hidden in a One-layer Randomly Weighted Transformer?").
     """
 
     description_flags = description_flags(DEPTHS)

@@ -22,8 +22,9 @@ TOKENS, POSITIONS = "sentence_encoder.embed_tokens.weight", "sentence_encoder.em
 def fill_embeddings(encoder, options) -> None:
     """Set the token and position embeddings of a ``SupermaskRobertaEncoder`` from the seed or a file.
 
-    Entries of frozen positions are +-1 / sqrt(width). They have the magnitude of random token vectors, and the same bits on every
-    machine. With ``--mask-init-weights paper_code``, positions and frozen token vectors are drawn from N(0, 0.02^2).
+    The entries of a frozen position embedding are drawn as +1 / sqrt(width) or -1 / sqrt(width). These values have the magnitude of random
+    token vectors, and the same bits on every machine. With ``--mask-init-weights paper_code``, positions and frozen token vectors are drawn
+    from N(0, 0.02^2).
 
     Args:
         encoder: the encoder with fairseq's initial values.
@@ -61,7 +62,7 @@ def fill_embeddings(encoder, options) -> None:
 
 
 def earlier_recipes(recipes: dict[str, Recipe]) -> dict[str, Recipe]:
-    """Return the recipes of ``--mask-init-weights paper_code`` before version 0.2.0, which drew a RoBERTa like a translation model.
+    """Return the recipes of ``--mask-init-weights paper_code`` before version 0.2.0. They drew a RoBERTa like a translation model.
 
     Args:
         recipes: current recipes by tensor name.
@@ -84,7 +85,7 @@ def read_checkpoint(path: str, dictionary: Any, positions: int, width: int) -> d
     The checkpoint may come from fairseq or from this package.
 
     Raises:
-        InputError: the file cannot be used, or its kind of model, its sizes or its dictionary are different.
+        InputError: the file is not a checkpoint of a RoBERTa with learned positions, or has other sizes or another dictionary.
     """
     from ...checkpoint.meta_checkpoint import open_checkpoint, read_state
     from ...checkpoint.origin import dictionaries_of
@@ -115,7 +116,7 @@ def read_checkpoint(path: str, dictionary: Any, positions: int, width: int) -> d
 
 
 def _embeddings(tensors):
-    """Find both tensors in a checkpoint under any prefix. In old checkpoints the prefix is "decoder"."""
+    """Find ``TOKENS`` and ``POSITIONS`` in a checkpoint. Their names may have any prefix, such as "decoder" in old checkpoints."""
     return {
         ending: tensor
         for name, tensor in tensors.items()

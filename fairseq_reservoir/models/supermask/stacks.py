@@ -46,7 +46,7 @@ class SharedLayer(nn.Module):
     """Trained rounded matrices that all layers of a stack share, under the names of a layer's matrices."""
 
     def linear(self, part: str, make: Callable[[], RoundedLinear]) -> SharedLinear:
-        """Return a reference to the matrix ``part``. The first call creates it by ``make``."""
+        """Return a reference to the matrix ``part``. The first call creates the matrix by ``make``."""
         place, _, name = part.rpartition(".")
         if place and not hasattr(self, place):
             self.add_module(place, nn.Module())
