@@ -103,8 +103,8 @@ def masks(model: nn.Module) -> dict[str, Tensor]:
     built: SlotTable | None = getattr(model, "slot_table", None)
     if not found and built and any(e.name.endswith(".scores") for e in built.entries):
         raise InputError(
-            "masks: this model was prepared for translation, which multiplies its masks into the weights; load the checkpoint with"
-            " fairseq.checkpoint_utils.load_model_ensemble instead"
+            "masks: this model was prepared for translation, so its masks are multiplied into the weights; load the checkpoint with "
+            "fairseq.checkpoint_utils.load_model_ensemble instead"
         )
     return found
 

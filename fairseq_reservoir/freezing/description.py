@@ -178,8 +178,8 @@ class DescribedInCheckpoint:
             if stored and not (entries[name].frozen_init or atom(name) == ADAPTER):
                 continue
             here, seed = read_description(self.reservoir_version), stored.get("frozen_seed")
-            undescribed = "" if stored else ", which has no description of random tensors,"
-            others = f"the checkpoint{undescribed} has other values for {name}"
+            subject = "the checkpoint's" if stored else "the checkpoint has no description of random tensors, and its"
+            others = f"{subject} values of {name} differ from the drawn values"
             init, where = entries[name].frozen_init, layer_of(entries[name].random_name or name)
             if seed is not None and seed != here.get("frozen_seed") and (init or atom(name) == ADAPTER):
                 raise InputError(
@@ -236,8 +236,11 @@ def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
     shown = flag if given is True else f"{flag} {'not given' if given is None else given}"
     if flag == "--reservoir-seed":
         shown += " (default: --seed)"
-    value = "it" if trained is True else trained
-    was, same = ("without it", "remove it") if trained is None else (f"with {value}", f"give {value}")
+    was, same = f"with {trained}", f"give {trained}"
+    if trained is None:
+        was, same = "without this flag", "remove it"
+    elif trained is True:
+        was, same = "with this flag", "add it"
     resumed = resuming.get()
     elsewhere = "in another --save-dir" if resumed and resumed.save_dir_has_a_checkpoint else "without that checkpoint"
     raise InputError(

@@ -1,4 +1,4 @@
-"""Replace modules of a model by modules of a different class that share their state."""
+"""Replace modules of a model by modules of a different class with the same state."""
 
 import functools
 from collections.abc import Callable

@@ -344,7 +344,7 @@ def masked_modules(model: nn.Module) -> dict[str, MaskedWeight]:
 
 
 def share_mask_cache(model: nn.Module) -> MaskCache:
-    """Give all masked modules of a model one cache, so that masks of equal shape are selected in one call. Call this only once."""
+    """Give all masked modules of a model one cache, so that masks of equal shape are selected in one call. Call this once per model."""
     members = list(masked_modules(model).values())
     cache = MaskCache(members)
     for m in members:

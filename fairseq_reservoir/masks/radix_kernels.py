@@ -148,7 +148,7 @@ def write_mask(
     BLOCKS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write 1 at the ``wanted`` largest scores of each row and 0 elsewhere. With ADD, add this to ``mask``.
+    """Write 1 at the ``wanted`` largest scores of each row and 0 elsewhere. With ADD, add these values to ``mask``.
 
     Ties are keys that equal the ``wanted``-th largest. The ties with the lowest indices are kept. ``parts`` gives the number of ties
     in earlier chunks. Ties are counted one by one only in the chunk with the last tie that is kept.

@@ -54,7 +54,7 @@ class _Signs:
         self.size = (size * torch.tensor(recipe.scale, dtype=torch.float32)).to(rounding).to(dtype).item()
 
     def times(self, mask: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Compute W * mask; mask: int8. ``rows``: the row of W for each row of the mask; None for all rows."""
+        """Compute W * mask; mask: int8. ``rows``: index of the row of W for each row of the mask; None for all rows."""
         drawn = philox.sign_bits(self.seed, self.recipe.name, math.prod(self.recipe.shape))
         packed = torch.from_numpy(drawn).to(mask.device)
         if rows is not None:
@@ -64,7 +64,10 @@ class _Signs:
 
 
 class _Matrix:
-    """Random matrix W of any other initialiser. It is drawn when its layer runs, and cached until a different layer runs."""
+    """Random matrix W of an initialiser other than ``signed_constant``.
+
+    W is drawn when its layer runs, and cached until a different layer runs.
+    """
 
     def __init__(self, recipe: Recipe, seed: int, rounding: torch.dtype, dtype: torch.dtype, cache: LayerCache) -> None:
         self.recipe, self.seed, self.rounding, self.dtype, self.cache = recipe, seed, rounding, dtype, cache

@@ -64,7 +64,7 @@ def select_masks(
 
 
 def _select_together(rows: list[Tensor], count: int, magnitude: bool) -> list[Tensor]:
-    """Select the ``count`` largest scores of all rows together. Each row and its mask is (1, n); n may differ between rows.
+    """Select the ``count`` largest scores of all rows together. A row and its mask have the shape (1, n); n may differ between rows.
 
     First, the minimum share of each row is selected, in one call for all rows of equal length. Then the largest of the other scores are
     selected.
@@ -146,8 +146,8 @@ def _together_on_device(rows: list[Tensor], counts: list[int], magnitude: bool) 
 def _select_on_device(keys: Tensor, count: int) -> Tensor:
     """Select the ``count`` largest entries of each row, as a mask of type bool; (rows, n) -> (rows, n).
 
-    The host knows all shapes, so it never waits for the device. The k-th largest entry is also the (n - k + 1)-th smallest. The
-    smaller of both numbers is used, because ``topk`` needs 12 bytes for each entry that it returns.
+    The host knows all shapes, so it never waits for the device. The k-th largest entry is also the (n - k + 1)-th smallest. The smaller of
+    k and n - k + 1 is used, because ``topk`` needs 12 bytes for each entry that it returns.
     """
     n = keys.shape[1]
     if count in (0, n):

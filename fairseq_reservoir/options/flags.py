@@ -17,7 +17,7 @@ _RULES = "rules"
 
 @dataclass
 class Flags:
-    """Base class of dataclasses of flags. As in fairseq's dataclasses, ``_name`` is the name of the chosen class, such as ``adam``."""
+    """Base class of dataclasses of flags. ``_name`` is fairseq's name of the chosen model, optimizer and so on, such as ``adam``."""
 
     _name: Optional[str] = None
 

@@ -1,4 +1,4 @@
-"""The flags of the optimizer ``freeze_skip`` in addition to those of its inner optimizer, and functions that parse them."""
+"""The flags that ``freeze_skip`` adds to those of its inner optimizer, and functions that parse these flags."""
 
 import functools
 from dataclasses import dataclass
@@ -132,5 +132,6 @@ def _pair(text: str, flag: str, form: str, least: tuple[int, int]) -> tuple[int,
     parts = [whole_number(part) for part in text.split(":")]
     numbers = [part for part in parts if part is not None]
     if len(parts) != 2 or len(numbers) != 2 or any(number < low for number, low in zip(numbers, least)):
-        raise InputError(f"{flag} {text!r}: must be {form}, whole numbers of at least {least[0]} and {least[1]}")
+        ranges = " and ".join(f"{name} of at least {low}" for name, low in zip(form.split(":"), least))
+        raise InputError(f"{flag} {text!r}: must be whole numbers {form}, with {ranges}")
     return numbers[0], numbers[1]

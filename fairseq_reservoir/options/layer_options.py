@@ -25,8 +25,8 @@ class EncoderPlanOptions(Flags):
 
     reservoir_encoder: Optional[str] = option(
         None,
-        "layer plan of the encoder, one letter per layer, bottom first. Examples: LLFLFLL, 2LFLF2L. It sets the depth. Default: all L. "
-        f"{kinds.describe_letters('encoder')}",
+        "layer plan of the encoder, one letter per layer, bottom first. Examples: LLFLFLL, 2LFLF2L. The plan sets the depth. Default: "
+        f"all L. {kinds.describe_letters('encoder')}",
         "PLAN",
     )
     reservoir_count: Optional[int] = option(
@@ -78,7 +78,7 @@ class FrozenLayerOptions(ComponentOptions):
     reservoir_kernel_sizes: str = option(
         "3,7,15,31",
         f"odd kernel sizes, up to {LONGEST_KERNEL}, of {kinds.listed(kinds.letters_where(kernel_sizes=True))} layers. The n-th size is "
-        "for the n-th layer of the stack from the bottom. Layers above have the last size. Default: 3,7,15,31",
+        "for the n-th layer of the stack from the bottom. All higher layers have the last size. Default: 3,7,15,31",
         "SIZES",
     )
     frozen_dtype: str = option(

@@ -178,9 +178,9 @@ def selected(
         spec: a freeze spec.
         names: names of the parameters to choose from.
         flag: the spec's flag, for messages.
-        keeps_trained: whether the spec lists parameters to keep trained. Then an item without stack and layers may match
-            nothing if another item matches. For example, a model with sinusoidal positions has no ``pos``.
-        pruned: whether layers of the model were removed. Then any item may match nothing.
+        keeps_trained: whether the spec lists parameters to keep trained. If so, an item without stack and layers may match nothing if
+            another item matches. For example, a model with sinusoidal positions has no ``pos``.
+        pruned: whether layers of the model were removed. If so, any item may match nothing.
         others: names of the model's other parameters. They are never selected, but belong to layers that items may name.
 
     Raises:

@@ -30,7 +30,7 @@ class Kind:
         sees_source: whether the layer attends to the source in a decoder.
         own_norm: whether ``--reservoir-norm`` sets the position of the layer's LayerNorm. Otherwise the position is that of the
             model's Transformer layers.
-        refused: stack that cannot have this layer -> reason, as in "G cannot stand in a decoder: <reason>".
+        refused: stack that cannot have this layer -> reason, as in "G is not allowed in a decoder: <reason>".
         even_width: whether the width of the stack must be even.
         heads_divide: whether the number of heads must divide the width of the stack.
         kernel_sizes: whether ``--reservoir-kernel-sizes`` applies to the layer.

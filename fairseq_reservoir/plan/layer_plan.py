@@ -99,7 +99,7 @@ def expand(plan: str, flag: str, stack: str = "encoder") -> str:
         if number == 0:
             refuse(f"a count of 0 before {letter}")
         if reason := kinds.kind_of(letter).refused.get(stack):
-            refuse(f"{letter} cannot stand in {'an' if stack[0] in 'aeiou' else 'a'} {stack}: {reason}")
+            refuse(f"{letter} is not allowed in {'an' if stack[0] in 'aeiou' else 'a'} {stack}: {reason}")
         if number is None or length + number > MOST_LAYERS:
             refuse(f"more than {MOST_LAYERS} layers")
         letters.append(letter * number)

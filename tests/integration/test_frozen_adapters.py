@@ -65,8 +65,8 @@ def test_resuming_with_another_adapter_is_refused_by_name(trained, toy_data, tmp
     scale = ["--frozen-adapter", trained.kind, "--frozen-adapter-rank", rank]
     line, status = error_of(toy_data, *start, *scale, *([] if trained.kind == "lora" else ["--frozen-adapter-scale"]))
     message_of_scale = {
-        "lora": "--frozen-adapter-scale not given: the checkpoint was trained with it; give it, or start a new training",
-        "vera": "--frozen-adapter-scale: the checkpoint was trained without it; remove it, add --reset-optimizer, or",
+        "lora": "--frozen-adapter-scale not given: the checkpoint was trained with this flag; add it, or start a new training",
+        "vera": "--frozen-adapter-scale: the checkpoint was trained without this flag; remove it, add --reset-optimizer, or",
     }[trained.kind]
     assert status != 0 and message_of_scale in line and line.count("\n") == 1
     if trained.kind == "vera":  # as the message suggests; a gain is initially 1
@@ -129,7 +129,7 @@ def test_a_trained_model_is_the_start_of_one_with_adapters(toy_data, tmp_path):
     ]
     assert train(toy_data, *flags, *again).trainer.get_num_updates() == 12
     refused, status = error_of(toy_data, *flags, "--restore-file", start[1], "--save-dir", tmp_path / "third")
-    assert status != 0 and "--freeze-except ln,emb,out: the checkpoint was trained without it" in refused
+    assert status != 0 and "--freeze-except ln,emb,out: the checkpoint was trained without this flag" in refused
     cli.main(["materialize", str(tmp_path / "second" / "checkpoint_last.pt"), str(tmp_path / "plain.pt")])
     folded, change = load(tmp_path, "plain.pt")["model"], second.model.encoder.layers[1].fc1.frozen_adapter
     name = "encoder.layers.1.fc1.weight"

@@ -90,7 +90,7 @@ OTHERS = {
     ),
     "fewer still": (
         ["--freeze-except", "k"],
-        "--freeze-except k: the checkpoint was trained without it; remove it, add --reset-optimizer",
+        "--freeze-except k: the checkpoint was trained without this flag; remove it, add --reset-optimizer",
     ),
 }
 

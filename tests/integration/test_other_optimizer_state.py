@@ -54,7 +54,7 @@ CHANGES = {
     ),
     "one more": (
         [*SCHEDULE, "--freeze-update-every", "ffn:2", "--freeze-progressive", "5:5"],
-        f"--freeze-progressive 5:5: the checkpoint was trained without it; remove it, {SAME}",
+        f"--freeze-progressive 5:5: the checkpoint was trained without this flag; remove it, {SAME}",
     ),
 }
 
@@ -122,7 +122,7 @@ def test_a_schedule_where_the_optimizers_class_is_hidden(toy_data, tmp_path, num
 def test_a_plain_optimizers_state_where_its_class_is_hidden(toy_data, tmp_path):
     train(toy_data, *RUN, "--bf16", "--max-update", 1, "--save-dir", tmp_path / "begun")
     found = refusal(toy_data, tmp_path / "begun", tmp_path, *SKIP, "--bf16", *SCHEDULE)
-    assert found == f"--freeze-schedule 1:emb: the checkpoint was trained without it; remove it, {SAME}"
+    assert found == f"--freeze-schedule 1:emb: the checkpoint was trained without this flag; remove it, {SAME}"
 
 
 def test_a_file_of_amp_from_before_it_named_the_schedule(toy_data, tmp_path):

@@ -53,23 +53,23 @@ OTHERS = {
     ),
     "norm": (
         ["--reservoir-norm", "model"],
-        "--reservoir-norm model: the checkpoint was trained without it; remove it, or start a new training",
+        "--reservoir-norm model: the checkpoint was trained without this flag; remove it, or start a new training",
     ),
     "kernel sizes": (
         ["--reservoir-kernel-sizes", "5"],
-        "--reservoir-kernel-sizes 5: the checkpoint was trained without it; remove it",
+        "--reservoir-kernel-sizes 5: the checkpoint was trained without this flag; remove it",
     ),
     "LayerNorms": (
         ["--reservoir-train-layernorm"],
-        "--reservoir-train-layernorm: the checkpoint was trained without it; remove it, add --reset-optimizer",
+        "--reservoir-train-layernorm: the checkpoint was trained without this flag; remove it, add --reset-optimizer",
     ),
     "freeze": (
         ["--freeze", "emb"],
-        "--freeze emb: the checkpoint was trained without it; remove it, add --reset-optimizer",
+        "--freeze emb: the checkpoint was trained without this flag; remove it, add --reset-optimizer",
     ),
     "freeze-except": (
         ["--freeze-except", "ln"],
-        "--freeze-except ln: the checkpoint was trained without it; remove it, add --reset-optimizer",
+        "--freeze-except ln: the checkpoint was trained without this flag; remove it, add --reset-optimizer",
     ),
 }
 
@@ -101,7 +101,7 @@ def test_another_model_is_refused(toy_data, whole_run, tmp_path, change):
             "LFT",
             "CL",
             {"reservoir_kernel_sizes": "5"},
-            "--reservoir-kernel-sizes 5: the checkpoint was trained without it",
+            "--reservoir-kernel-sizes 5: the checkpoint was trained without this flag",
         ),
     ],
 )

@@ -108,7 +108,7 @@ def test_resuming_otherwise_is_refused(trained, toy_data, tmp_path, without):
         checkpoint, flags, said = trained[1] / "checkpoint_last.pt", ARCH[:-1], "give it"
     else:
         train(toy_data, *ARCH[:-1], "--max-update", 1, "--disable-validation", "--save-dir", tmp_path)
-        checkpoint, flags, said = tmp_path / "checkpoint_last.pt", ARCH, "the checkpoint was trained without it"
+        checkpoint, flags, said = tmp_path / "checkpoint_last.pt", ARCH, "the checkpoint was trained without this flag"
     with pytest.raises(Exception) as error:
         train(toy_data, *flags, "--max-update", 50, "--restore-file", checkpoint, "--save-dir", tmp_path / "again")
     mistake = find_input_error(error.value)

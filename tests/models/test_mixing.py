@@ -113,7 +113,7 @@ def test_heads_of_s_divide_the_width(heads, refused):
 
 def test_m_in_a_decoder_is_refused_with_the_reason():
     with pytest.raises(
-        InputError, match="M cannot stand in a decoder: its Fourier transform mixes each token with all later"
+        InputError, match="M is not allowed in a decoder: its Fourier transform mixes each token with all later"
     ):
         build("L", "LM")
 

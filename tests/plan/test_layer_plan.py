@@ -44,7 +44,7 @@ def test_refusals_name_flag_and_value(plan, reason):
 
 @pytest.mark.parametrize("letter", sorted(set(letters_where("encoder")) - set(letters_where("decoder"))))
 def test_a_decoder_cannot_look_ahead(letter):
-    with pytest.raises(InputError, match=f"{letter} cannot stand in a decoder"):
+    with pytest.raises(InputError, match=f"{letter} is not allowed in a decoder"):
         expand(f"L{letter}", "--reservoir-decoder", "decoder")
 
 

@@ -54,9 +54,9 @@ def as_additive(mask: Tensor, like: Tensor) -> Tensor:
 
 
 def combined_mask(like: Tensor, batch: int, key_padding_mask: Tensor | None, attn_mask: Tensor | None) -> Tensor | None:
-    """Combine both masks into one summand of the attention scores (batch, heads, time, source), in the dtype of ``like``.
+    """Combine ``key_padding_mask`` and ``attn_mask`` into one summand of the attention scores, in the dtype of ``like``.
 
-    Return None if neither mask is given.
+    The shape is (batch, heads, time, source). Return None if neither mask is given.
     """
     mask = None if attn_mask is None else as_additive(attn_mask, like)
     if mask is not None and mask.dim() == 3:

@@ -60,7 +60,7 @@ class AdaptedLinear(nn.Linear):
         return y if self.bias is None else y + self.bias
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Add this layer's adapter and gain to a state dict that lacks them, so that it can be loaded. fairseq calls this."""
+        """Add this layer's adapter and gain to a state dict that lacks them. The state dict can then be loaded. fairseq calls this."""
         add_if_all_missing(state_dict, f"{name}.frozen_adapter.", self.frozen_adapter)
         if self.frozen_adapter.gain is not None:
             state_dict.setdefault(f"{name}.frozen_adapter.gain", self.frozen_adapter.gain.detach())

@@ -1,4 +1,4 @@
-"""Backskipping: estimators of a frozen layer's input gradient, which replace its backward pass.
+"""Backskipping: estimators of a frozen layer's input gradient. They replace the backward pass of the layer.
 
 A layer computes y from x, L is the loss, and an estimator estimates dL/dx. Shen et al. (2021) describe the idea, but published no
 code. The docstring of each estimator lists our own choices.

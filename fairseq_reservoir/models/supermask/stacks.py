@@ -1,4 +1,4 @@
-"""fairseq's encoder and decoder with one random layer each, which is applied at every depth with the mask of this depth."""
+"""fairseq's encoder and decoder with one random layer each. The layer is applied at every depth with the mask of that depth."""
 
 import math
 from argparse import Namespace
