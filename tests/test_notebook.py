@@ -44,7 +44,11 @@ def test_the_notebook(tmp_path, monkeypatch):
     imported, *shown, log, updates, refused = (cell.outputs for cell in notebook.cells if cell.cell_type == "code")
     assert imported == [] and "| INFO | fairseq_cli.train | done training in" in log[0]["text"]
     assert updates[0]["text"] == f"{[*range(10, 201, 10)]}\n"
-    assert refused[-1]["text"].splitlines()[-1].startswith("--reservoir-encoder 'LRL': R is not one kind of layer")
+    assert (
+        refused[-1]["text"]
+        .splitlines()[-1]
+        .startswith("--reservoir-encoder 'LRL': R does not stand for one kind of layer")
+    )
     assert (tmp_path / "digits" / "run" / "checkpoint_last.pt").is_file() and not (tmp_path / "other").exists()
     data = [output["data"] for outputs in shown for output in outputs if "data" in output]
     figures = [each["image/png"] for each in data if "image/png" in each]

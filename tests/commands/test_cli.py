@@ -94,7 +94,7 @@ def test_plain_architectures(capsys, arch, row):
         (["--arch=no_such"], "--arch no_such: unknown; this plugin has reservoir_"),
         (
             ["--arch=reservoir_transformer", "--reservoir-encoder=LRL"],
-            "--reservoir-encoder 'LRL': R is not one kind of layer",
+            "--reservoir-encoder 'LRL': R does not stand for one kind of layer",
         ),
         (
             ["--arch=reservoir_transformer", "--freeze=layers.9.ffn"],
