@@ -133,5 +133,5 @@ def _pair(text: str, flag: str, form: str, least: tuple[int, int]) -> tuple[int,
     numbers = [part for part in parts if part is not None]
     if len(parts) != 2 or len(numbers) != 2 or any(number < low for number, low in zip(numbers, least)):
         ranges = " and ".join(f"{name} of at least {low}" for name, low in zip(form.split(":"), least))
-        raise InputError(f"{flag} {text!r}: must be whole numbers {form}, with {ranges}")
+        raise InputError(f"{flag} {text!r}: must be {form} with whole numbers, {ranges}")
     return numbers[0], numbers[1]

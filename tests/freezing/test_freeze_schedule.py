@@ -179,13 +179,13 @@ def test_against_a_replay(steps, data):
         ({"rotate": "²:10"}, "--freeze-rotate '²:10': must be K:PERIOD"),
         (
             {"rotate": "0:10"},
-            "--freeze-rotate '0:10': must be whole numbers K:PERIOD, with K of at least 1 and PERIOD of at least 1",
+            "--freeze-rotate '0:10': must be K:PERIOD with whole numbers, K of at least 1 and PERIOD of at least 1",
         ),
         ({"rotate": "2"}, "must be K:PERIOD"),
         ({"rotate": "2:5", "schedule": "0:emb"}, "remove --freeze-schedule and --freeze-progressive"),
         (
             {"progressive": "5"},
-            "--freeze-progressive '5': must be whole numbers START:EVERY, with START of at least 0 and EVERY of at least 1",
+            "--freeze-progressive '5': must be START:EVERY with whole numbers, START of at least 0 and EVERY of at least 1",
         ),
         ({"progressive": "0:0"}, "must be START:EVERY"),
     ],
