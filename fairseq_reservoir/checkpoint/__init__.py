@@ -20,8 +20,8 @@ def load(
 ) -> "GeneratorHubInterface":
     """Load an export or a checkpoint to translate.
 
-    An export with dictionaries and a subword model translates plain text. A checkpoint translates sentences of dictionary tokens
-    separated by spaces, unless ``overrides`` name a subword model, as in
+    An export with dictionaries and a subword model translates plain text. For a checkpoint, sentences must be dictionary tokens separated
+    by spaces, unless ``overrides`` name a subword model, as in
     ``load("checkpoint_best.pt", bpe="sentencepiece", sentencepiece_model="joint.model")``.
 
     Args:
@@ -31,10 +31,10 @@ def load(
 
     Returns:
         fairseq's ``GeneratorHubInterface``. ``translate`` takes a sentence or a list of sentences, and ``models[0]`` is the model.
-        For an export it is the subclass ``Translator``.
+        For an export, the object is a ``Translator``, which is a subclass.
 
     Raises:
-        InputError: the file or the folder is missing or not usable, or the dictionaries differ from the model's.
+        InputError: the file or the folder is missing or not usable, or the dictionaries differ from those of the training.
 
     Example:
         >>> from fairseq_reservoir.api import load
@@ -50,7 +50,7 @@ def load(
 
 
 def _folder_of_training(path: str) -> str:
-    """Return the first data folder with which a checkpoint was trained."""
+    """Return the data folder of a checkpoint's training, or the first folder if there were several."""
     from fairseq import checkpoint_utils, utils
 
     from ..errors import InputError
@@ -63,7 +63,7 @@ def _folder_of_training(path: str) -> str:
     folder = getattr((state.get("cfg") or {}).get("task"), "data", None)
     if not folder:
         raise InputError(
-            f"path {path}: does not name its data folder; name the folder with the dictionaries by data=FOLDER"
+            f"data: not given, and {path} does not name a data folder; give the folder with the dictionaries as data=FOLDER"
         )
     return str(utils.split_paths(folder)[0])
 
@@ -105,7 +105,7 @@ def load_translator(path: str, data: str | None = None, **overrides: Any) -> "Ge
 
 
 class _OneFile(str):
-    """Name of a single file. It overrides ``split``, because fairseq would split the name at colons."""
+    """File name that fairseq does not split at colons, because ``split`` is overridden."""
 
     def split(self, *_: Any) -> list[str]:
         return [self]

@@ -1,6 +1,6 @@
 """Remove paths, hosts and project names from an export's configuration and SentencePiece model.
 
-fairseq's checkpoints contain such names, and exports are made to be published.
+fairseq's checkpoints contain these names, and an export may be published.
 """
 
 import dataclasses
@@ -32,14 +32,14 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 def anonymized(config: dict[str, Any]) -> dict[str, Any]:
     """Return an export's configuration with fairseq's defaults in place of paths, hosts and names.
 
-    An option of the model, such as ``encoder_embed_path``, becomes ``left-out`` and not its default, because freezing may depend on
+    An option of the model, such as ``encoder_embed_path``, becomes ``left-out`` instead of its default, because freezing may depend on
     whether the option is set.
     """
     return {group: _cleaned(group, options) for group, options in config.items()}
 
 
 def identifying_options(config: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return pairs (name, value) of all options with a path, a host or a name. An option is named like ``task.data``."""
+    """Return pairs (name, value) of all options with a path, a host or a name. The option's name includes its group: ``task.data``."""
     return [
         (f"{group}.{name}", value)
         for group, options in config.items()
@@ -73,7 +73,7 @@ def _entries(options: Any) -> list[tuple[str, Any]]:
 
 
 def _names(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a group. Some groups store them under the key ``__namespace__``."""
+    """Return the options of a group, which some groups store under the key ``__namespace__``."""
     namespace = options.get("__namespace__")
     return namespace if isinstance(namespace, dict) else options
 
@@ -100,7 +100,10 @@ def _default(group: str, name: str, options: dict[str, Any]) -> Any:
 
 
 def _chosen(group: str, options: dict[str, Any]) -> Iterator[Any]:
-    """Yield the dataclasses that a group selects, such as that of ``--bpe gpt2``. A namespace may select one for each registry."""
+    """Yield the dataclasses that the options of a group select by name, such as the dataclass of ``--bpe gpt2``.
+
+    The options of old checkpoints are one namespace, which may select a dataclass from each registry.
+    """
     registries = {name: registry["dataclass_registry"] for name, registry in REGISTRIES.items()}
     registries["task"] = TASK_DATACLASS_REGISTRY
     choices = {group: options.get("_name"), **_names(options)}
@@ -118,7 +121,7 @@ def names_in_sentencepiece(model: bytes) -> list[str]:
 
 
 def sentencepiece_without_names(model: bytes) -> bytes:
-    """Return a SentencePiece model without file names. It splits text as before. Bytes of another format are returned unchanged."""
+    """Return a SentencePiece model without file names. Text is split as before. Other bytes are returned unchanged."""
     return _rewritten(model, lambda name: None)
 
 

@@ -20,9 +20,9 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
     """Write a checkpoint with the mean of each trained tensor of ``checkpoints``.
 
     The mean of the mask scores selects the mask, because a mean of masks would have entries between 0 and 1, which neither the model nor
-    an export can represent. Tensors that are equal in all checkpoints, such as random tensors, keep their bits. The configuration, and
-    integer tensors that differ, are copied from the checkpoint with the most updates. The file has no optimizer state and no position in
-    the data. Training cannot be resumed from it, but --finetune-from-model starts a new training.
+    an export can represent. Tensors that are equal in all checkpoints, such as random tensors, keep their bits. The checkpoint with the
+    most updates provides the configuration and the integer tensors that differ. The file has no optimizer state and no position in the
+    data. Training cannot be resumed from it, but --finetune-from-model starts a new training.
 
     Args:
         checkpoints: paths of two or more checkpoints.
@@ -33,8 +33,8 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
         A line about the written file.
 
     Raises:
-        InputError: a file is not usable, or the checkpoints are not of one run. In one run, the model, its random and frozen tensors, and
-            the run id (see ``origin``) are the same. If a run id is missing, ``--seed`` is compared instead.
+        InputError: a file is not usable, or the checkpoints are from different runs. Checkpoints of one run have the same model, random
+            tensors, frozen tensors and run id (see ``origin``). If a run id is missing, ``--seed`` is compared instead.
     """
     check_out(out, force, ".pt", *checkpoints)
     if len(checkpoints) < 2:
@@ -76,7 +76,7 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
 
 
 def _write(out: str, latest: Checkpoint, tensors: Tensors) -> None:
-    """Write a checkpoint with the configuration of ``latest`` and other tensors."""
+    """Write a checkpoint with ``tensors`` and the configuration of ``latest``."""
     state = {key: value for key, value in latest.state.items() if key != "last_optimizer_state"}
     config = OmegaConf.to_container(latest.config, resolve=True, enum_to_str=True)
     state |= {
@@ -92,7 +92,7 @@ def _write(out: str, latest: Checkpoint, tensors: Tensors) -> None:
 def _open(path: str) -> Checkpoint:
     if packed_file.is_export(path):
         raise InputError(
-            f"CHECKPOINT {path}: an export, which has no mask scores; average the original checkpoints instead"
+            f"CHECKPOINT {path}: is an export, which has no mask scores; average the original checkpoints instead"
         )
     checkpoint = open_checkpoint(path)
     for name, tensor in checkpoint.tensors.items():
@@ -130,9 +130,9 @@ class _Run(NamedTuple):
 
 
 def _check_run(run: _Run, other: _Run) -> None:
-    """Refuse checkpoints of two runs. A resumed run may have another ``--seed``, so the seed counts only if a run id is missing.
+    """Refuse checkpoints of two runs. A resumed run may have another ``--seed``, so seeds are compared only if a run id is missing.
 
-    ``average`` compares every pair. An averaged checkpoint has no run id, so it may fit checkpoints of two different runs.
+    ``average`` compares every pair. Comparing all with the first checkpoint is not enough, because an averaged checkpoint has no run id.
     """
     if run.run_id and other.run_id and run.run_id != other.run_id:
         raise InputError(f"CHECKPOINT {other.path}: from a different training run than {run.path}; {_ONE_RUN}")

@@ -34,7 +34,7 @@ def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config:
         config: fairseq's configuration of the model.
 
     Raises:
-        InputError: a tensor of the description is not in the model, or has another shape there.
+        InputError: a tensor of the description is not in the model, or has a different shape in the model.
     """
     claimed = {name: list(shape) for name, shape in shapes.items()}
     for group in ("masks", "levels", "random"):
@@ -46,7 +46,7 @@ def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config:
     metas = {name: torch.empty(shape, device="meta") for name, shape in claimed.items()}
     words = max(meta_checkpoint.dictionary_sizes(metas))
     if words > MOST_SYMBOLS and any(name not in shapes for name in claimed):
-        refuse_entry(path, "the dictionary", f"{words:,} entries; at most {MOST_SYMBOLS:,} are allowed")
+        refuse_entry(path, "the dictionary", f"it has {words:,} entries; at most {MOST_SYMBOLS:,} are allowed")
     try:
         expected = meta_checkpoint.shapes_of(meta_checkpoint.build_model(config, metas))
     except NEEDS_ITS_TASK:
@@ -59,10 +59,10 @@ def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config:
     for name, shape in claimed.items():
         size = math.prod(shape)
         if name in expected and tuple(shape) != expected[name] and size > _SMALL:
-            refuse_entry(path, name, f"its shape is {shape}, but its model needs {list(expected[name])}")
+            refuse_entry(path, name, f"its shape is {shape}, but the model needs {list(expected[name])}")
         unknown += 0 if name in expected else size
     if unknown > sum(map(math.prod, expected.values())) + _SMALL:
-        refuse_entry(path, "tensors", f"it has {unknown:,} entries of tensors that its model does not have")
+        refuse_entry(path, "tensors", f"tensors with {unknown:,} entries are not in the model")
 
 
 def _check_layers(path: str, config: Any, names: int) -> None:

@@ -1,15 +1,15 @@
 """The compact form of an export: entropy-coded masks and numbers in one tensor of bytes.
 
 The symbols of a tensor are coded in one or several sequences, called planes. A mask has one plane: its entries minus the smallest entry.
-Rounded weights have one plane of level indices. Other numbers have a plane of all first bytes, a plane of all second bytes, and so on,
-because the exponent bytes of floating-point numbers repeat often. Each plane has its own table (``entropy_code``), computed from the
-counts of its symbols, which the description stores. A plane of equal symbols needs no bytes. A plane or a tensor that would not become
-smaller is stored uncoded. All tensors are stored uncoded if the coded bytes would represent more than 1,024 symbols each. The size of
-the file therefore limits the size of the decoded tensors.
+Rounded weights have one plane of level indices. All other tensors have a plane of all first bytes, a plane of all second bytes, and so on,
+because the exponent bytes of floating-point numbers repeat often. Each plane has its own table (``entropy_code``),
+computed from the counts of its symbols, which the description stores. A plane of equal symbols needs no bytes. A plane or a tensor that
+would not become smaller is stored uncoded. If a coded byte would represent more than 1,024 symbols on average, all tensors are stored
+uncoded. The size of the file therefore limits the size of the decoded tensors.
 
-In the description, ``coded`` maps the name of each tensor to an entry. It has the ``shape``, and the ``dtype`` or, for packed whole
-numbers (``masks.bits``), the number of ``bits``. The entry of a coded tensor also has ``planes``: for each plane its counts and its number
-of bytes, or null for an uncoded plane. The bytes of all planes follow each other in the order of the tensors' names.
+In the description, ``coded`` maps the name of each tensor to an entry. The entry has the ``shape``. It also has the ``dtype``, or, for
+packed whole numbers (``masks.bits``), the number of ``bits``. If the tensor is coded, the entry has a list ``planes``: the counts and the
+number of bytes of each plane, null for an uncoded plane. The bytes of all planes follow each other in the order of the tensors' names.
 """
 
 import math
@@ -52,7 +52,7 @@ class Plane:
         """Read the description of a plane of ``count`` symbols. Return None for an uncoded plane.
 
         Raises:
-            ValueError: the counts are not those of ``count`` symbols, or the number of bytes is impossible for these counts.
+            ValueError: the counts do not add up to ``count``, or the number of bytes is impossible for these counts.
         """
         if raw is None:
             return None
@@ -68,7 +68,7 @@ class Plane:
             and (plane := cls(counts, stored))._is_length_possible()
         ):
             return plane
-        raise ValueError(f"counts or bytes do not fit {count:,} symbols")
+        raise ValueError(f"the counts or the number of bytes do not fit {count:,} symbols")
 
     def _is_length_possible(self) -> bool:
         """Return whether the code of symbols with these counts can have this number of bytes."""
@@ -85,7 +85,7 @@ class Entry:
     Attributes:
         shape: shape of the tensor.
         dtype: torch's name for the dtype of the numbers; None for packed whole numbers.
-        bits: number of bits of each packed whole number; 8 with a dtype.
+        bits: number of bits of each packed whole number; 8 if ``dtype`` is not None.
         planes: planes of the tensor, with None for an uncoded plane. Empty for an uncoded tensor.
     """
 
@@ -96,7 +96,7 @@ class Entry:
 
     @classmethod
     def from_json(cls, raw: Any, payload_bytes: int) -> "Entry":
-        """Parse the description of one tensor. All tensors of its file together take ``payload_bytes`` bytes.
+        """Parse the description of one tensor. ``payload_bytes`` is the number of bytes of all tensors in the file.
 
         Raises:
             ValueError: ``raw`` is not the description of a tensor, or the tensor is too large for the file.
@@ -114,7 +114,7 @@ class Entry:
             return cls(shape, dtype, width, ())
         planes, number = raw.get("planes"), Stored(dtype, (), b"").item_bytes if dtype else 1
         if type(planes) is not list or len(planes) != number:
-            raise ValueError(f"a tensor of its type must have {number} planes")
+            raise ValueError(f"a tensor of this dtype must have {number} planes")
         count = math.prod(shape)
         return cls(shape, dtype, width, tuple(Plane.from_json(plane, count, 2**width) for plane in planes))
 
@@ -159,7 +159,7 @@ def pack(body: Body, tensors: Tensors) -> tuple[Body, "torch.Tensor"]:
 
 
 def checked_shapes(path: str | Path, body: Body, stored: int) -> dict[str, list[int]]:
-    """Return the shapes of all tensors without decoding them. Masks and levels have one dimension here.
+    """Return the shapes of all tensors without decoding them. Packed masks and levels have one dimension.
 
     Args:
         path: path of the file, for messages.
@@ -220,7 +220,10 @@ def _plain(tensor: Stored) -> dict[str, Any]:
 
 
 def _in_planes(tensor: Stored, packed: tuple[list[int], int] | None) -> tuple[dict[str, Any], list[Symbols]]:
-    """Return the description of a tensor, and its planes. ``packed`` has the shape and the bits of packed whole numbers, or is None."""
+    """Return the description of a tensor, and its planes.
+
+    ``packed`` is None, or the shape and the number of bits of packed whole numbers.
+    """
     if packed:
         shape, width = packed
         entries = bits.unpack_array(np.frombuffer(tensor.data, np.uint8), shape, width).reshape(-1).view(np.uint8)
@@ -279,7 +282,7 @@ def _read_entries(path: str | Path, coded: Body, stored: int) -> dict[str, Entry
         entries[name] = entry
     if described != stored:
         refuse_entry(
-            path, "tensors", f"sizes add up to {described:,} bytes, but the file has {stored:,} bytes of tensors"
+            path, "tensors", f"the sizes add up to {described:,} bytes, but the file has {stored:,} bytes of tensors"
         )
     return entries
 
@@ -295,5 +298,5 @@ def _is_count(value: Any) -> bool:
 
 
 def refuse_entry(path: str | Path, name: str, what: str) -> NoReturn:
-    """Refuse an export because its description of a tensor, or of another part, is invalid."""
-    raise InputError(f"{path}: its description of {name[:80]} is not usable: {what}")
+    """Refuse an export because the description of ``name`` is invalid."""
+    raise InputError(f"{path}: the description of {name[:80]} is not usable, because {what}")

@@ -27,12 +27,12 @@ def convert(
     data: str | None = None,
     force: bool = False,
 ) -> str:
-    """Write a checkpoint or an export as a CTranslate2 model. If the export has a subword model, it is written to the folder, too.
+    """Write a checkpoint or an export as a CTranslate2 model. The folder also gets the subword model of an export.
 
     Args:
         checkpoint: path of a checkpoint or an export that ``materialize`` accepts.
         folder: path of the folder to write.
-        out: path at which to keep the checkpoint of fairseq's ``transformer``. By default it is deleted.
+        out: path at which to keep the checkpoint of fairseq's ``transformer``. By default this checkpoint is deleted.
         quantization: type of the stored weights, by default float32.
         data: folder of the dictionaries. By default they are read from the export or from the data folder of the training.
         force: replace ``out``, and ``folder`` if it is a CTranslate2 model.
@@ -91,7 +91,7 @@ def _package() -> Any:
 
 
 def _check_options(source: Checkpoint) -> None:
-    """Refuse options that CTranslate2's Transformer does not support. Some of them would change its outputs without an error."""
+    """Refuse options that CTranslate2's Transformer does not support. Some of these options would change the outputs without an error."""
     if flag := flag_not_in_ctranslate2(source.config.model):
         raise InputError(
             f"CHECKPOINT {source.path}: CTranslate2 cannot represent the model: it was trained with {flag}"

@@ -20,9 +20,9 @@ _PICKLE = b"\x80"
 def refuse_damaged(path: str | Path, flag: str = "") -> None:
     """Refuse a truncated or altered checkpoint. The message names the newest intact checkpoint in the same folder.
 
-    ``torch.load`` ignores the checksums in its files, and loads a flipped sign without an error; see ``archive``. Exports, older formats
-    and files of other programs are not checked here. The damage of a checkpoint without checksums cannot be detected, so it causes a
-    warning.
+    ``torch.load`` ignores the checksums in its files, and loads a number with a flipped sign without an error; see ``archive``. Exports,
+    older formats and files of other programs are not checked here. If a checkpoint has no checksums, damage cannot be detected, and a
+    warning is logged.
 
     Args:
         path: path of a file. A missing file is not an error.
@@ -42,10 +42,10 @@ def refuse_damaged(path: str | Path, flag: str = "") -> None:
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Context in which fairseq reads a checkpoint. A corrupted file is refused first. Errors of reading become one line.
+    """Context in which fairseq reads a checkpoint. Refuses a corrupted file, and reports reading errors in one line.
 
     Raises:
-        InputError: the file is corrupted, is not a checkpoint, or refers to classes that do not belong in one.
+        InputError: the file is corrupted, is not a checkpoint, or refers to classes that do not belong in a checkpoint.
     """
     refuse_damaged(path)
     try:
@@ -60,7 +60,7 @@ def _reason(error: Exception) -> str:
     text = " ".join(str(error).split())
     if found := re.search(r"(?:Unsupported global: GLOBAL|unsupported GLOBAL) (\S+)", text):
         return (
-            f"not loaded: it refers to {found[1][:80]}, which does not belong in a checkpoint and may run any program"
+            f"not loaded: the file refers to {found[1][:80]}, which does not belong in a checkpoint and could run any program"
             " (see docs/files-from-others.md)"
         )
     text = (text.partition("WeightsUnpickler error: ")[2] or text).partition(" Check the documentation")[0]
@@ -121,6 +121,6 @@ def _warn_unless_verified(path: Path, size: int, changed: int) -> None:
 
 
 def _has_checksums(path: Path) -> bool:
-    """Return whether an intact archive has the seal of this plugin, or CRC-32 checksums, which torch writes by default."""
+    """Return whether an intact archive has this plugin's checksum, or the CRC-32 checksums that torch writes by default."""
     with zipfile.ZipFile(path) as found:
         return bool(found.comment) or any(record.CRC for record in found.infolist())

@@ -1,4 +1,4 @@
-"""Record the dictionaries of the training in checkpoints, and refuse different dictionaries.
+"""Record the training dictionaries in checkpoints, and refuse to use a checkpoint with different dictionaries.
 
 With a different dictionary of the same size, the model would produce wrong words without an error.
 """
@@ -54,7 +54,7 @@ def task_of_config(config: Any, data: str | None) -> Any:
 
 def folder_of(config: Any, data: str | None) -> str:
     """Return the text that names the dictionaries' folder in an error message. The arguments are those of ``task_of_config``."""
-    return f"--data {data}" if data else f"DATA {config.task.data}, the folder that the checkpoint names"
+    return f"--data {data}" if data else f"DATA {config.task.data} (named in the checkpoint)"
 
 
 def languages_in(data: str | None) -> tuple[str | None, str | None]:
@@ -82,8 +82,8 @@ def check(
         expected: training dictionaries, as ``describe`` returns them.
         task: fairseq's task, with the dictionaries to compare.
         owner: origin of the task's dictionaries, inserted in the message after "the source dictionary".
-        same_size: compare only dictionaries of the same size. Other sizes either do not fit the tensors, which fairseq reports, or are
-            intended, as in BART's translation models.
+        same_size: compare only dictionaries of the same size. A dictionary of a different size may be intended, as in BART's translation
+            models. If it does not fit the tensors, fairseq reports this.
 
     Raises:
         InputError: a dictionary differs.

@@ -44,7 +44,7 @@ def build_arch(
     """Build a model of an architecture on the meta device. The model gets the attributes ``flags``, ``configuration`` and ``slot_table``.
 
     Args:
-        arch: a registered architecture of a translation model, a language model or an encoder such as RoBERTa.
+        arch: name of a registered architecture: a translation model, a language model, or an encoder such as RoBERTa.
         fairseq_flags: flags of fairseq-train.
         source_words: size of the source dictionary or of the only dictionary (--share-all-embeddings, language models, encoders). The
             default is 10,000.
@@ -63,7 +63,7 @@ def build_arch(
     task = next((task for kind, task in _TASKS.items() if issubclass(models.ARCH_MODEL_REGISTRY[arch], kind)), None)
     if task is None:
         raise InputError(
-            f"--arch {arch}: only translation models, language models and encoders of text can be built without data"
+            f"--arch {arch}: only translation models, language models and text encoders can be built without data"
         )
     if task != "translation" and target_words is not None:
         raise InputError(
@@ -98,7 +98,7 @@ def build_arch(
 
 
 def _sizes(given: dict[str, int | None]) -> dict[str, int]:
-    """Return the sizes of the dictionaries by flag, with defaults. Each must have room for fairseq's special symbols."""
+    """Return the sizes of the dictionaries by flag, with defaults. Refuse sizes without room for fairseq's special symbols."""
     sizes = {flag: DEFAULT_WORDS if words is None else words for flag, words in given.items()}
     special = Dictionary().nspecial
     for flag, words in sizes.items():
@@ -108,7 +108,7 @@ def _sizes(given: dict[str, int | None]) -> dict[str, int]:
 
 
 def _classes(args: Any) -> tuple[str, int] | None:
-    """Return the classification head that fairseq's task adds to a RoBERTa: its name and number of classes."""
+    """Return the name and the number of classes of the head that the task adds to a RoBERTa; None if it adds no head."""
     if args.task in ("sentence_prediction", "sentence_prediction_adapters") and args.num_classes > 0:
         return read(TaskFlags, args).classification_head_name, args.num_classes
     if args.task == "sentence_ranking":
@@ -117,14 +117,14 @@ def _classes(args: Any) -> tuple[str, int] | None:
 
 
 def build_config(config: Any, source_words: int, target_words: int, device: str = "meta") -> Any:
-    """Build the model of a configuration. Both sizes must be equal for a model with one dictionary."""
+    """Build the model of a configuration. For a model with one dictionary, both sizes must be equal."""
     values = without_values() if device == "meta" else nullcontext()
     with torch.device(device), values, building_for_a_checkpoint():
         return models.build_model(config, _NoTask(source_words, target_words, config))
 
 
 class _NoTask:
-    """A stand-in for fairseq's tasks, with nothing but dictionaries."""
+    """Replacement for fairseq's tasks that has only dictionaries."""
 
     def __init__(self, source_words: int, target_words: int, config: Any) -> None:
         self.args = self.cfg = config
@@ -134,7 +134,7 @@ class _NoTask:
         self.output_dictionary = self.target_dictionary  # the name in language_modeling
 
     def max_positions(self) -> int:
-        """Return the default of the task ``sentence_prediction``."""
+        """Return the default maximum length of the task ``sentence_prediction``."""
         return 512
 
 

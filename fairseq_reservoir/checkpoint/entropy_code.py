@@ -1,10 +1,10 @@
 """Entropy coding with the package constriction. Its tables are computed with integers only.
 
 The symbols are the whole numbers 0 to k - 1. Let n_i be the count of symbol i, and n the sum of all counts. The entropy of the n symbols
-is the sum of n_i log2(n / n_i) bits over all i. The coder uses asymmetric numeral systems (Duda, 2013). It assumes that symbol i has the
-probability f_i / 2**24. The frequencies f_i are computed from the counts by integer division, and their sum is 2**24. Every machine
-therefore computes the same table and decodes the same symbols. The coder writes words of 32 bits and has a state of 64 bits. The state
-is 2**32 before encoding, and again after decoding.
+is the sum of n_i log2(n / n_i) bits over all i. The coder uses asymmetric numeral systems (Duda, 2013). The coder assumes that symbol i has
+the probability f_i / 2**24. The frequencies f_i are computed from the counts by integer division, and their sum is 2**24. Every machine
+therefore computes the same table and decodes the same symbols. The coder writes words of 32 bits and has a state of 64 bits. The state is
+2**32 before encoding, and again after decoding.
 """
 
 import math
@@ -34,7 +34,7 @@ def counts_of(symbols: Symbols) -> list[int]:
 def entropy_bits(counts: Sequence[float]) -> float:
     """Return the entropy in bits of symbols with the counts n_i: the sum of n_i log2(n / n_i), where n is the sum of the counts.
 
-    If the counts are shares with the sum 1, this is the entropy per symbol.
+    If the counts are relative frequencies with the sum 1, the result is the entropy per symbol.
     """
     n = sum(counts)
     return math.fsum(count * math.log2(n / count) for count in counts if count)
@@ -43,8 +43,8 @@ def entropy_bits(counts: Sequence[float]) -> float:
 def frequencies(counts: Sequence[int]) -> list[int]:
     """Return the frequency f_i of each symbol. The frequencies sum to 2**24.
 
-    For k symbols with the counts n_i and their sum n, f_i is 1 + floor(n_i (2**24 - k) / n). The remainder to 2**24 is added to the
-    frequency of the symbol with the largest count.
+    For k symbols with the counts n_i and their sum n, f_i is 1 + floor(n_i (2**24 - k) / n). The difference between 2**24 and the sum of
+    these values is added to the frequency of the symbol with the largest count.
     """
     n, free = sum(counts), 2**_PRECISION - len(counts)
     shared = [1 + count * free // n for count in counts]
@@ -55,7 +55,7 @@ def frequencies(counts: Sequence[int]) -> list[int]:
 def coded_bits(counts: Sequence[int]) -> float:
     """Return the expected code length in bits: the sum of -n_i log2(f_i / 2**24) over all i.
 
-    The output of ``encode`` may differ from it by two words, because it includes the coder's state and consists of whole words.
+    The output of ``encode`` contains the coder's state and consists of whole words. It may therefore be two 32-bit words longer or shorter.
     """
     return math.fsum(n * (_PRECISION - math.log2(f)) for n, f in zip(counts, frequencies(counts)))
 
@@ -90,15 +90,15 @@ def decode(coded: bytes | memoryview, counts: Sequence[int]) -> Symbols:
         part = symbols[start : start + _AT_ONCE]
         part[:] = coder.decode(model, len(part))
     if tuple(coder.get_compressed()) != _START or counts_of(symbols) != list(counts):
-        raise ValueError("not the code of symbols with these counts")
+        raise ValueError("the bytes are not the code of symbols with these counts")
     return symbols
 
 
 def _model(counts: Sequence[int]) -> Any:
     """Return constriction's model with the probabilities f_i / 2**24.
 
-    constriction adds 1 to each weight and scales the sum to 2**24. This function passes the weights f_i - 1. Their scale is exactly 1,
-    so the probabilities are exact.
+    constriction scales the weights and adds 1 to each, so that their sum is 2**24. For the weights f_i - 1 the scale is exactly 1. The
+    probabilities are therefore exact.
     """
     weights = np.array(frequencies(counts), dtype=np.float64) - 1
     return optional_package(PACKAGE, _READING).stream.model.Categorical(weights, perfect=False)

@@ -58,8 +58,8 @@ class Written:
         text = f"; {self.text_bytes:,} bytes of the file are dictionaries and pieces" if self.text_bytes else ""
         return (
             f"{self.path}: {self.bytes:,} bytes ({self.predicted_bytes:,} of data, whose"
-            f" entropy is {self.entropy_bytes:,}); of {self.stored + self.drawn_again} random"
-            f" tensors {self.stored} stored, {self.drawn_again} drawn again from the seed when loaded{text}"
+            f" entropy is {self.entropy_bytes:,}); the file stores {self.stored} of {self.stored + self.drawn_again}"
+            f" random tensors, loading draws {self.drawn_again} from the seed{text}"
         )
 
 
@@ -76,24 +76,24 @@ def export(
 ) -> Written:
     """Write an export of a checkpoint, without paths and names of this machine (``anonymize``).
 
-    By default the file omits the random tensors that every machine draws with the same bits. Loading draws them again. Orthogonal and
-    normal tensors are stored, because they agree across machines only to about 1e-6. ``dtype`` does not change random tensors.
+    By default the file omits random tensors if every machine draws them with the same bits. Loading the file draws them again. Orthogonal
+    and normal tensors are stored, because they agree across machines only to about 1e-6. ``dtype`` does not change random tensors.
 
     Args:
         checkpoint: path of a checkpoint of this plugin's models.
         out: file to write, ending in .safetensors.
-        dtype: fp32, fp16 or bf16, for stored tensors that are not random.
+        dtype: fp32, fp16 or bf16: dtype of stored tensors that are not random.
         with_weights: store all random tensors.
         regenerate: store no random tensors.
         force: replace ``out`` if it exists.
         data: folder of the dictionaries, by default the one in the checkpoint.
         compact: entropy-code masks and numbers (``compact``). Reading the file then needs constriction.
-        text: dictionaries and subword model to include, with which the file alone translates text (``text.parts``). By default, an export
-            keeps the text parts of an export.
+        text: dictionaries and subword model to include, with which the file alone translates text (``text.parts``). By default, the text
+            parts are copied if ``checkpoint`` is an export.
 
     Raises:
         InputError: a file or an option is not usable, a package is not installed, or the dictionaries differ from those of the training.
-            With ``regenerate``: this machine draws a random tensor with other bits than the checkpoint has.
+            With ``regenerate``: a random tensor drawn on this machine differs in some bits from the tensor in the checkpoint.
     """
     check_out(out, force, packed_file.SUFFIX, checkpoint)
     _check_options(dtype, with_weights, regenerate, compact)
@@ -154,7 +154,7 @@ def _description(
         ledger: ledger of its model.
         dtype: dtype of the stored tensors that are not random.
         random: descriptions of the random tensors.
-        trained: description of the dictionaries of the training.
+        trained: description of the training dictionaries.
     """
     table: Any = source.model.slot_table
     body = {
@@ -177,9 +177,9 @@ def _description(
 def _dictionaries_and_text(
     source: Checkpoint, checkpoint: str, text: TextFlags, pieces: bytes, data: str | None
 ) -> tuple[dict[str, dict[str, Any]], TextParts | None]:
-    """Return the description of the training's dictionaries, and the text parts or None.
+    """Return the description of the training dictionaries, and the text parts or None.
 
-    Dictionaries that are read from a folder are compared with those of the training.
+    Dictionaries that are read from a folder are compared with the training dictionaries.
     """
     trained = dictionaries_of(source.state) or (dictionaries.where_trained(source.config) if data else {})
     text_parts = packed_file.text_of(checkpoint)
@@ -196,7 +196,7 @@ def _dictionaries_and_text(
         for side, entries, rows in zip(("source", "target"), found, dictionary_sizes(source.tensors)):
             if entries != rows:
                 raise InputError(
-                    f"{where}: its {side} dictionary has {entries:,} entries, but the model needs {rows:,}"
+                    f"{where}: the {side} dictionary has {entries:,} entries, but the model needs {rows:,}"
                 )
     return dictionaries.describe(task), collect.collect(text, pieces, task) if text.given else text_parts
 
@@ -247,7 +247,7 @@ def _random(
 
 
 def _rounding(recipe: Recipe, entry: dict[str, Any], seed: int) -> str | None:
-    """Return the dtype to which the drawn tensor must be rounded to equal the stored tensor; None if there is none."""
+    """Return the dtype in which the drawn tensor equals the checkpoint's tensor; None if they differ in every dtype."""
     drawn = recipe.draw(seed)
     for name, kind in _ROUNDINGS.items():
         if digest.of_tensor(drawn.to(kind).float()) == entry["sha256"]:
@@ -266,7 +266,7 @@ def _with_languages(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_json(config: Any) -> dict[str, Any]:
-    """Return fairseq's configuration as JSON. A group that is a Namespace becomes an object with the single key ``__namespace__``."""
+    """Return fairseq's configuration as JSON. Each Namespace becomes an object with the single key ``__namespace__``."""
     if OmegaConf.is_config(config):
         config = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
     written: dict[str, Any] = json.loads(json.dumps(config, default=lambda value: {"__namespace__": vars(value)}))

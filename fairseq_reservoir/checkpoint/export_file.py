@@ -10,8 +10,8 @@ Version 2, the compact form: the file has two tensors of bytes. ``tensors`` cont
 the deflated description. A usual configuration (``usual_configuration.json``) is the preset dictionary of deflate, which halves the size.
 The metadata has no ``body``.
 
-Versions 3 and 4 are versions 1 and 2 with text parts. They have an additional tensor of bytes, ``text``. Its format is in the description
-(``text.parts``).
+Version 3 is version 1 with text parts. Version 4 is version 2 with text parts. An additional tensor of bytes, ``text``, contains them. The
+description has the format of this tensor (``text.parts``).
 """
 
 import base64
@@ -52,14 +52,14 @@ def read(
         check: called with the description and the shape of each tensor before a compact form is decoded.
 
     Raises:
-        InputError: the file is truncated, altered, not an export or of a newer version. For a compact form: constriction is not
+        InputError: the file is truncated, altered or not an export, or its version is too new. For a compact form: constriction is not
             installed, or the description does not fit the bytes.
     """
     with _opened(path) as file:
         described, body = _description(path, file)
     tensors = _all_tensors(path)
     if described != metadata(body, described.get("body", ""), tensors):
-        raise InputError(f"{path}: altered after it was written (its SHA-256 differs)")
+        raise InputError(f"{path}: was altered after it was written (the SHA-256 differs)")
     if _has_text(body):
         tensors.pop(TEXT, None)
     if not is_compact(body):
@@ -123,7 +123,7 @@ def is_export(path: str | Path) -> bool:
 
 
 def is_compact(body: dict[str, Any]) -> bool:
-    """Return whether a description is of the compact form."""
+    """Return whether a description belongs to an export in the compact form."""
     return body["version"] in (COMPACT, COMPACT_WITH_TEXT)
 
 
@@ -139,7 +139,7 @@ def _text_of(path: str | Path, file: Any) -> memoryview:
 
 
 def metadata(body: dict[str, Any], packed: str, tensors: dict[str, Stored]) -> dict[str, Any]:
-    """Return the metadata. ``packed`` is the body in base64; empty for the compact form."""
+    """Return the metadata of an export. ``packed`` is the body in base64, or "" for the compact form."""
     described = {name: body.get(name) for name in _IN_SIGHT}
     return described | ({"body": packed} if packed else {}) | {"sha256": hash_of(packed, tensors)}
 
@@ -161,7 +161,7 @@ def usual() -> bytes:
 
 
 def _bytes_in(file: Any, name: str) -> memoryview:
-    """Return the bytes of a tensor of bytes."""
+    """Return the bytes in the tensor ``name``."""
     entries: Any = np.ascontiguousarray(file.get_tensor(name)).reshape(-1).view(np.uint8)
     return memoryview(entries)
 
@@ -175,7 +175,7 @@ def _all_tensors(path: str | Path) -> dict[str, Stored]:
     found = {}
     for name, entry in deserialize(Path(path).read_bytes()):  # type: ignore[no-untyped-call]  # safetensors' own
         if entry["dtype"] not in DTYPES:
-            raise InputError(f"{path}: {name[:80]} has the dtype {entry['dtype']}, which exports do not have")
+            raise InputError(f"{path}: {name[:80]} has the dtype {entry['dtype']}, which exports do not use")
         found[name] = Stored(DTYPES[entry["dtype"]], tuple(entry["shape"]), entry["data"])
     return found
 
@@ -188,7 +188,7 @@ def _opened(path: str | Path) -> Any:
     except (SafetensorError, OSError, UnicodeDecodeError) as error:
         if _is_of_torch(path):
             raise InputError(
-                f"{path}: a checkpoint of fairseq; export it first: fairseq-reservoir export {path} OUT{SUFFIX}"
+                f"{path}: is a checkpoint of fairseq; export it first with fairseq-reservoir export {path} OUT{SUFFIX}"
             ) from error
         reason = " ".join(str(error).split())
         raise InputError(f"{path}: truncated, altered or not a safetensors file ({reason})") from error
@@ -197,7 +197,7 @@ def _opened(path: str | Path) -> Any:
 def _is_of_torch(path: str | Path) -> bool:
     """Return whether a file begins like an archive of ``torch.save``.
 
-    safetensors begins with the length of its header. It could begin like this only with a header of about 64 MiB.
+    A safetensors file begins with the length of its header. It begins like an archive only if the header has about 64 MiB.
     """
     with open(path, "rb") as stream:
         return stream.read(4) == b"PK\3\4"
@@ -225,7 +225,7 @@ def _description(path: str | Path, file: Any) -> tuple[dict[str, Any], dict[str,
         binascii.Error,
         zlib.error,
     ) as error:
-        raise InputError(f"{path}: a safetensors file, but not an export of fairseq-reservoir") from error
+        raise InputError(f"{path}: is a safetensors file, but not an export of fairseq-reservoir") from error
     raise InputError(
-        f"{path}: an export of version {version}; this fairseq_reservoir reads versions {VERSIONS[0]} to {VERSIONS[-1]}"
+        f"{path}: is an export of version {version}, but this fairseq_reservoir reads versions {VERSIONS[0]} to {VERSIONS[-1]}"
     )

@@ -51,7 +51,7 @@ def read_export(
 def load_with_dictionaries(
     load_model_ensemble_and_task: Callable[..., Any], filenames: list[str], *args: Any, **kwargs: Any
 ) -> tuple[Any, Any, Any]:
-    """Hook of ``load_model_ensemble_and_task``: compare the dictionaries of the training with those of the task."""
+    """Hook of ``load_model_ensemble_and_task``: compare the training dictionaries with the dictionaries of the task."""
     read: dict[str, dict[str, Any]] = {}
     token = _trained_with.set(read)
     try:
@@ -110,7 +110,7 @@ def _check_claims(path: str, body: dict[str, Any], shapes: dict[str, list[int]])
 
 
 def _refuse_expanded(path: str, tensors: Any) -> None:
-    """Refuse a large tensor with more entries than the file stores, as ``expand`` makes. Copying it would need much memory."""
+    """Refuse a large tensor with more entries than the file stores, such as the result of ``expand``. A copy would need much memory."""
     for name, tensor in tensors.items() if isinstance(tensors, dict) else ():
         if isinstance(tensor, torch.Tensor) and tensor.numel() > MOST_EXPANDED and tensor.layout == torch.strided:
             stored = tensor.untyped_storage().nbytes()
@@ -119,7 +119,7 @@ def _refuse_expanded(path: str, tensors: Any) -> None:
 
 
 def _refuse_interpolations(path: str, place: str, entry: Any) -> None:
-    """Refuse OmegaConf interpolations in a configuration, in which fairseq stores plain values.
+    """Refuse OmegaConf interpolations in a configuration. fairseq itself stores only plain values.
 
     An interpolation such as ``${oc.env:NAME}`` would read an environment variable of this machine.
     """
@@ -129,7 +129,8 @@ def _refuse_interpolations(path: str, place: str, entry: Any) -> None:
         entry = vars(entry)
     if isinstance(entry, str) and "${" in entry:
         raise InputError(
-            f"{path}: {place} in its configuration is {entry[:80]}, which stands for a value of this machine; only plain values are allowed"
+            f"{path}: {place} in its configuration is {entry[:80]}; ${{...}} is not allowed, because it can read"
+            " environment variables of this machine"
         )
     if isinstance(entry, dict):
         for name, value in entry.items():

@@ -1,4 +1,4 @@
-"""Outputs of every layer of a trained model for sentences of binarised data, the inputs of ``fairseq-reservoir probe``."""
+"""Compute the outputs of every layer of a trained model for sentences of binarised data, for ``fairseq-reservoir probe``."""
 
 import os
 from collections.abc import Iterator
@@ -32,8 +32,9 @@ _LONGEST, _AT_ONCE = 512, 64
 class Depth:
     """A depth of a stack: the embeddings (number 0) or a layer of the plan, counted from 1.
 
-    ``state`` is that of the slot table: trained, frozen or partly frozen. It is ``MASKED`` for a layer with masks on random weights,
-    and ``LEFT_OUT`` for a layer that ``--encoder-layers-to-keep`` removes. ``shown_state`` also names the frozen components.
+    ``state`` is the state in the slot table: trained, frozen or partly frozen. A layer with masks on random weights has the state
+    ``MASKED``. A layer that ``--encoder-layers-to-keep`` removes has the state ``LEFT_OUT``. ``shown_state`` also names the frozen
+    components.
     """
 
     number: int
@@ -44,9 +45,9 @@ class Depth:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence without special symbols at its ends, and for each token whether its text is a token of the target sentence.
+    """The tokens of a source sentence, without special symbols at its ends.
 
-    ``copied`` is None for data without a target.
+    ``copied`` has True for each token that also occurs, as text, in the target sentence. It is None for data without a target.
     """
 
     tokens: NDArray[np.int64]
@@ -54,7 +55,7 @@ class Sentence:
 
 
 class ProbedModel:
-    """The encoder of a checkpoint, or the decoder of a language model, with its dictionary.
+    """The encoder of a checkpoint, or its decoder if it is a language model, and the dictionary of the tokens.
 
     Args:
         path: path of a checkpoint or an export.
@@ -87,7 +88,7 @@ class ProbedModel:
 
     @property
     def longest(self) -> int:
-        """Most tokens of a sentence."""
+        """Maximum number of tokens in a sentence."""
         positions: int = self._layers.max_positions()
         return min(_LONGEST, positions) - len(self._before) - len(self._after)
 
@@ -95,7 +96,7 @@ class ProbedModel:
         """Draw at most ``most`` sentences of a split that have at least two and at most ``longest`` tokens.
 
         Raises:
-            InputError: DATA has no such split for the model's language.
+            InputError: DATA has no split of this name for the model's language.
         """
         source, target = self._read(split)
         texts = self.dictionary.symbols
@@ -190,7 +191,7 @@ def _depths(opened: Checkpoint, model: Any, stack: str) -> tuple[Depth, ...]:
 
 
 def _depth(number: int, kind: str, rows: list[Row]) -> Depth:
-    """Describe the embeddings or a layer by its rows of the slot table. A masked embedding has two rows."""
+    """Describe the embeddings or a layer from ``rows`` of the slot table. A masked embedding has two rows."""
     if any(entry.name.endswith(".scores") for row in rows for entry in row.entries):
         return Depth(number, kind, MASKED, MASKED)
     if rows and rows[0].state in ("frozen", "partly frozen"):
@@ -199,7 +200,7 @@ def _depth(number: int, kind: str, rows: list[Row]) -> Depth:
 
 
 def _numbers(opened: Checkpoint, stack: str, built: int) -> tuple[list[int], int]:
-    """Numbers of the built layers in the unpruned stack, counted from 0, and the depth of the unpruned stack."""
+    """Return the positions of the built layers in the unpruned stack, counted from 0, and the depth of the unpruned stack."""
     flags = vars(read(PlanFlags, opened.config.model))
     plan, to_keep = flags[f"reservoir_{stack}"], flags[f"{stack}_layers_to_keep"]
     depth = len(expand(plan, f"--reservoir-{stack}", stack)) if plan else flags[f"{stack}_layers"]

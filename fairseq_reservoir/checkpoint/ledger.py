@@ -34,10 +34,10 @@ class Item:
             ``training`` (needed only in training, such as the estimators of --backskip); or ``tied`` (the tensor of the entry ``owner``).
         recipe: recipe for a random tensor.
         owner: name of the entry whose tensor a tied entry shares.
-        bits: number of bits for each entry of a packed mask, or for each packed level.
+        bits: number of bits of each packed mask entry or level.
         lowest: smallest entry of a mask.
-        entropy: bits of entropy per mask entry (see ``mask_entropy``); for rounded weights with k levels log2(k), the maximum.
-        keep_ratios: the share of the weights that each mask of the tensor keeps.
+        entropy: entropy of a mask entry in bits (see ``mask_entropy``). For rounded weights with k levels, the maximum entropy: log2(k).
+        keep_ratios: for each mask of the tensor, the fraction of the weights that this mask keeps.
         levels: levels of rounded weights.
         learned: False for scores and latent weights that are frozen.
     """
@@ -72,7 +72,7 @@ class Item:
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes in fairseq's checkpoint, which stores half precision as float32."""
+        """Bytes in fairseq's checkpoint, which stores half-precision tensors as float32."""
         return 2 * self.bytes if self.width == 2 else self.bytes
 
     @property
@@ -96,11 +96,11 @@ class Item:
 
     @property
     def is_folded(self) -> bool:
-        """Whether inference needs no such tensor: it is folded into a weight (masks, row gains, adapters) or unused."""
+        """Whether inference does not need the tensor, because it is folded into a weight (masks, row gains, adapters) or unused."""
         return self.role in ("mask", "training") or ".frozen_adapter." in self.name or self.name.endswith(".row_gain")
 
     def export_bytes(self, dtype: str = "fp32", with_weights: bool = False, regenerate: bool = False) -> int:
-        """Bytes of data in an export with these options."""
+        """Bytes of the tensor in an export with these options."""
         if self.role == "mask":
             return self.mask_bytes
         if self.role == "rounded":
@@ -121,7 +121,7 @@ class Ledger:
 
     @property
     def learned(self) -> list[Item]:
-        """Entries with a gradient and Adam's moments."""
+        """Items that have a gradient and Adam's moments."""
         return [item for item in self.with_roles("trained", "mask", "rounded") if item.learned]
 
     @property
@@ -131,7 +131,7 @@ class Ledger:
 
     @property
     def optimizer_bytes(self) -> int:
-        """Bytes of Adam's two moments of trained entries."""
+        """Bytes of Adam's two moments for all trained tensors."""
         return sum(item.size * _MOMENTS for item in self.learned)
 
     @property
@@ -154,13 +154,19 @@ class Ledger:
 
     @property
     def papers_bytes(self) -> float:
-        """Memory as in the paper of the one-layer model: 4 bytes per weight. A masked weight counts if its first mask keeps it."""
+        """Memory as counted in the paper of the one-layer model: 4 bytes per weight.
+
+        A masked weight counts only if its first mask keeps it.
+        """
         weights = (item for item in self.items if item.role in ("trained", "frozen", "random"))
         return sum(4 * item.size * (item.keep_ratios[0] if item.keep_ratios else 1) for item in weights)
 
     @property
     def share_in_use(self) -> float:
-        """Share of the weights with several masks that at least one mask keeps, if the masks are independent."""
+        """Expected fraction of weights that at least one mask keeps, in tensors with several masks.
+
+        The masks are assumed to be independent.
+        """
         shared = [item for item in self.items if len(item.keep_ratios) > 1]
         used = sum(item.size * (1 - math.prod(1 - ratio for ratio in item.keep_ratios)) for item in shared)
         return used / max(1, sum(item.size for item in shared))
@@ -176,11 +182,12 @@ class Ledger:
 
 
 def mask_entropy(choices: MaskChoices) -> float:
-    """Return the entropy of a mask entry in bits, if as many entries are negative as positive.
+    """Return the entropy of a mask entry in bits. In signed masks, both signs are assumed to be equally frequent.
 
-    A mask may be the sum of c nested masks, called coats, with keep ratios k_1 > k_2 > ... > k_c. Then a share 1 - k_1 of its entries is
-    0, a share k_1 - k_2 has the magnitude 1, and so on, up to a share k_c with the magnitude c. In a signed mask, each entry except 0
-    needs one more bit for its sign. Four signed coats with the keep ratios 0.8, 0.5, 0.25 and 0.1 have 2.23 + 0.8 = 3.03 bits.
+    A mask may be the sum of c nested masks, called coats, with keep ratios k_1 > k_2 > ... > k_c. Then the fraction 1 - k_1 of the entries
+    is 0, the fraction k_1 - k_2 has the magnitude 1, and so on. The fraction k_c has the magnitude c. In a signed mask, each entry except 0
+    needs one more bit for its sign. Four signed coats with the keep ratios 0.8, 0.5, 0.25 and 0.1 have 2.23 bits for the magnitude and 0.8
+    bits for the sign, together 3.03 bits per entry.
     """
     ratios = (1.0, *choices.keep_ratios, 0.0)
     of_magnitudes = entropy_bits([larger - smaller for larger, smaller in zip(ratios, ratios[1:])])

@@ -25,10 +25,10 @@ _NO_OPTIMIZER = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state
 
 
 def materialize(checkpoint: str, out: str, force: bool = False) -> str:
-    """Convert a checkpoint to one of fairseq's plain ``transformer`` that gives the same outputs. Masks are multiplied into the weights.
+    """Convert a checkpoint to a checkpoint of fairseq's ``transformer`` with the same outputs. Masks are multiplied into the weights.
 
-    Outputs agree up to rounding, about 1e-5 in fp32. Layers with ``--frozen-dtype bf16`` compute in fp32 after the conversion, which
-    has changed logits by 4e-3. fairseq and CTranslate2's converter read the file with torch's safe loader, without this plugin.
+    Outputs agree up to rounding, about 1e-5 in fp32. Layers with ``--frozen-dtype bf16`` compute in fp32 after the conversion. In a test,
+    this changed logits by 4e-3. fairseq and CTranslate2's converter read the file with torch's safe loader, without this plugin.
 
     Args:
         checkpoint: a checkpoint or an export of a translation model of this plugin.
@@ -85,8 +85,8 @@ def _check_model(source: Checkpoint) -> None:
 def _args(source: Checkpoint) -> Any:
     """Return the training flags of ``transformer`` as attributes of an OrderedDict.
 
-    fairseq and CTranslate2 read flags from attributes. OrderedDict is the only class with attributes that torch's safe loader accepts. It
-    gets one item, because CTranslate2 ignores an empty OrderedDict.
+    fairseq and CTranslate2 read flags from attributes. OrderedDict is the only class with attributes that torch's safe loader accepts. The
+    OrderedDict has one item, because CTranslate2 ignores an empty one.
     """
     config = OmegaConf.to_container(source.config, resolve=True, enum_to_str=True)
     model, task = config["model"], config["task"]
@@ -109,7 +109,7 @@ def _args(source: Checkpoint) -> Any:
 
 
 def _value(model: torch.nn.Module, name: str) -> torch.Tensor:
-    """Return the value of our model for fairseq's tensor ``name``."""
+    """Return a copy of the tensor in our model that corresponds to fairseq's tensor ``name``."""
     place, _, attribute = name.rpartition(".")
     tensor: torch.Tensor = getattr(model.get_submodule(place), attribute)
     return tensor.detach().clone()

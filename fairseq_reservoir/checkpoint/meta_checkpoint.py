@@ -24,7 +24,7 @@ _TABLE = re.compile(
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint. ``state`` is read from ``path``; ``model`` is its model on the meta device."""
+    """A checkpoint. ``state`` is the content of the file ``path``. ``model`` is the checkpoint's model on the meta device."""
 
     path: str
     state: dict[str, Any]
@@ -61,14 +61,16 @@ def open_checkpoint(path: str) -> Checkpoint:
 
     Raises:
         InputError: the file is missing or not a checkpoint of fairseq, its tensors do not fit its model, or the model cannot be built
-            without its task.
+            without the training task.
     """
     state = read_state(path)
     try:
         model = build_model(state["cfg"].model, state["model"])
     except NEEDS_ITS_TASK as error:
         reason = in_one_line(f"{type(error).__name__}: {error}")
-        raise InputError(f"CHECKPOINT {path}: its model cannot be built without its task: {reason}") from error
+        raise InputError(
+            f"CHECKPOINT {path}: its model cannot be built without the training task ({reason})"
+        ) from error
     if hasattr(model, "recipes"):
         _check_tensors(path, model, state["model"])
         _take_earlier_recipes(model, state["model"])
@@ -80,7 +82,7 @@ def read_state(path: str, what: str = "CHECKPOINT") -> dict[str, Any]:
 
     Args:
         path: path of the file.
-        what: argument that gave the file, for messages.
+        what: flag or argument that named the file, for error messages.
 
     Raises:
         InputError: the file is missing or not a checkpoint of fairseq.
@@ -97,7 +99,7 @@ def read_state(path: str, what: str = "CHECKPOINT") -> dict[str, Any]:
 
 
 def build_model(config: Any, tensors: Tensors, device: str = "meta") -> torch.nn.Module:
-    """Build the model of a configuration. The dictionary sizes are those of the checkpoint's tensors.
+    """Build the model of a configuration. The dictionary sizes are taken from the checkpoint's tensors.
 
     Classification heads of a RoBERTa are added if the checkpoint has tensors for them. The configuration does not list heads, because
     tasks add them.
@@ -113,7 +115,7 @@ def build_model(config: Any, tensors: Tensors, device: str = "meta") -> torch.nn
 def dictionary_sizes(tensors: Tensors) -> tuple[int, int]:
     """Return the sizes of source and target dictionary, from the embeddings and the output projection.
 
-    They are equal in a model with one dictionary. An adaptive input has several tables, each for a range of word indices.
+    The sizes are equal in a model with one dictionary. An adaptive input has several embedding tables, each for a range of word indices.
     """
     rows: dict[tuple[str, str], dict[str | None, int]] = {}
     for name, tensor in tensors.items():
@@ -129,7 +131,7 @@ def dictionary_sizes(tensors: Tensors) -> tuple[int, int]:
 
 
 def shapes_of(model: torch.nn.Module) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a model's state dict, and of the scales that an export adds for rounded weights."""
+    """Return the shapes of the tensors in a model's state dict, and of the scales that an export adds for rounded weights."""
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()} | shapes_of_scales(ledger(model))
 
 
@@ -149,7 +151,7 @@ def _check_tensors(path: str, model: torch.nn.Module, tensors: Tensors) -> None:
 
 
 def _take_earlier_recipes(model: Any, tensors: Tensors) -> None:
-    """Use the recipe of an earlier version (``model.earlier_recipes``) for each tensor that it drew."""
+    """Use the recipe of an earlier plugin version (``model.earlier_recipes``) for each tensor that was drawn with this recipe."""
     for name, earlier in getattr(model, "earlier_recipes", {}).items():
         seed, given = model.slot_table.seed, tensors.get(name)
         if given is not None and not _is_drawn(given, model.recipes[name], seed) and _is_drawn(given, earlier, seed):
@@ -157,5 +159,5 @@ def _take_earlier_recipes(model: Any, tensors: Tensors) -> None:
 
 
 def _is_drawn(given: torch.Tensor, recipe: Recipe, seed: int) -> bool:
-    """Return whether a recipe draws this tensor, up to rounding to half precision."""
+    """Return whether a tensor was drawn with a recipe. Differences from rounding to half precision are allowed."""
     return torch.allclose(given.float(), recipe.draw(seed), rtol=1e-2, atol=1e-5)

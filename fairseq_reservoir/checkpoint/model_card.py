@@ -29,13 +29,13 @@ _TASKS = {"translation": "translation", "language_modeling": "text-generation", 
 
 @dataclass(frozen=True)
 class CardFlags:
-    """Flags of ``fairseq-reservoir export`` for the model card. Each is the user's text, or None.
+    """Flags of ``fairseq-reservoir export`` for the model card. A flag that is not given is None.
 
     Attributes:
         card: path of the card.
         card_license: licence, such as ``mit``.
         card_data: description of the training data.
-        card_bleu: file with the JSON that sacrebleu prints. Its signature is printed with the score.
+        card_bleu: file with the JSON that sacrebleu prints. The card contains the score and the signature.
     """
 
     card: str | None = None
@@ -72,7 +72,7 @@ def check_flags(flags: CardFlags, force: bool, *inputs: str) -> list[dict[str, A
 
 
 def _scores(path: str) -> list[dict[str, Any]]:
-    """Read the JSON of ``sacrebleu REFERENCES -i TRANSLATIONS``: an object per metric, or a list of them."""
+    """Read the JSON of ``sacrebleu REFERENCES -i TRANSLATIONS``: an object for one metric, or a list of objects."""
     check_file("--card-bleu", path)
     try:
         found = json.loads(read_text(path, _MOST_BYTES))
@@ -183,7 +183,7 @@ def _masks(source: Checkpoint) -> str:
 
 
 def _use(export: str, source: Checkpoint, text: TextParts | None) -> str:
-    """Return the instructions: how to install, and one command for the model's task."""
+    """Return instructions for installing the plugin, and the commands for the model's task."""
     name = Path(export).name
     file = shlex.quote(f"./{name}" if name.startswith("-") else name)
     if text:
@@ -202,8 +202,8 @@ def _use(export: str, source: Checkpoint, text: TextParts | None) -> str:
             "`bash scripts/setup.sh` there."
         )
     if "data-bin" in commands[0]:
-        install += " `data-bin` is a folder that fairseq-preprocess wrote with the dictionaries of the training."
-    return "\n".join([f"{install} Then, in the folder of the file:", "", "```sh", *commands, "```"])
+        install += " `data-bin` is the output folder of fairseq-preprocess, run with the training dictionaries."
+    return "\n".join([f"{install} Then run this in the folder of the file:", "", "```sh", *commands, "```"])
 
 
 def _plain(text: str) -> str:
@@ -212,5 +212,5 @@ def _plain(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return text for a cell of a Markdown table. Backticks and bars, which end code and cells, are replaced."""
+    """Return text for a cell of a Markdown table. Backticks would end code and vertical bars would end the cell, so both are replaced."""
     return " ".join(text.split()).replace("`", "'").replace("|", "\\|")

@@ -76,10 +76,10 @@ def check_overrides(path: str, state: dict[str, Any], overrides: dict[str, Any])
     Args:
         path: path of the checkpoint.
         state: state of the checkpoint.
-        overrides: overrides of the checkpoint's configuration, to which fairseq-validate adds its own flags.
+        overrides: overrides of the checkpoint's configuration. fairseq-validate adds its own flags to them.
 
     Raises:
-        InputError: one line with the key.
+        InputError: a key is unknown.
     """
     known = {name for place in ("cfg", "args") for name in _names(state.get(place))}
     if unknown := overrides.keys() - known:
@@ -127,7 +127,7 @@ def _check_files(command: str, flags: Namespace) -> None:
         raise InputError("--path: not given; give the file of a model, such as --path checkpoints/checkpoint_best.pt")
     if not _in_several_files(flags):
         if command not in _ENSEMBLES and len(split_paths(path)) > 1 and not os.path.exists(path):
-            raise InputError(f"--path {path}: several models, but {command} accepts only one; give one of them")
+            raise InputError(f"--path {path}: names several models, but {command} accepts only one; give one of them")
         for one in split_paths(path) if command in _ENSEMBLES else [path]:
             _check_file("--path", one)
         if (language_model := read(CheckpointFlags, flags).lm_path) is not None:
@@ -135,7 +135,7 @@ def _check_files(command: str, flags: Namespace) -> None:
 
 
 def _in_several_files(flags: Namespace) -> bool:
-    """Return whether fairseq adds a suffix to the path, because each process reads a part of the model."""
+    """Return whether each process reads a different part of the model. fairseq then adds a suffix to the path."""
     parts = read(CheckpointFlags, flags)
     return parts.checkpoint_suffix != "" or parts.checkpoint_shard_count != 1 or parts.model_parallel_size > 1
 

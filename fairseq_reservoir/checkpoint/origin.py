@@ -1,7 +1,7 @@
-"""Record in each checkpoint the id of its training run, the hashes of its dictionaries and its choice of matrix products.
+"""Record the id of the training run, hashes of the dictionaries and the precision of matrix products in each checkpoint.
 
-fairseq's ``extra_state`` stores them. The run id is a random number. A resumed run keeps its id. A training that starts from a checkpoint
-without its optimizer state is a new run. Checkpoints of plain fairseq and of earlier plugin versions have no run id.
+fairseq's ``extra_state`` stores this record. The run id is a random number. A resumed run keeps its id. A training that starts from a
+checkpoint without its optimizer state is a new run. Checkpoints of plain fairseq and of earlier plugin versions have no run id.
 """
 
 import secrets
@@ -20,14 +20,15 @@ _KEY = "fairseq_reservoir"
 def origin(state: dict[str, Any]) -> dict[str, Any]:
     """Return the record in a checkpoint; {} if it has none.
 
-    Its keys are ``run``, ``dictionaries`` (see ``dictionaries.describe``) and, if chosen, ``products`` (see ``speed.matmul_precision``).
+    The keys are ``run``, ``dictionaries`` (see ``dictionaries.describe``) and, if a precision was chosen, ``products`` (see
+    ``speed.matmul_precision``).
     """
     record = (state.get("extra_state") or {}).get(_KEY)
     return record if isinstance(record, dict) else {}
 
 
 def dictionaries_of(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the description of the training's dictionaries (``dictionaries.describe``); {} if the file has none."""
+    """Return the description of the training dictionaries (``dictionaries.describe``); {} if the file has none."""
     return origin(state).get("dictionaries") or state.get("dictionaries") or {}
 
 
@@ -40,10 +41,10 @@ def without_run(state: dict[str, Any]) -> dict[str, Any]:
 def check_and_restore_run(
     trainer: Any, filename: str, extra_state: dict[str, Any] | None, reset_optimizer: bool
 ) -> None:
-    """Compare the dictionaries of a loaded checkpoint with those of the task. A resumed training keeps the run id and the products.
+    """Compare the dictionaries of a checkpoint with those of the task. Restore the run id and the matrix products of a resumed training.
 
     Raises:
-        InputError: the checkpoint was trained with other dictionaries.
+        InputError: the checkpoint was trained with different dictionaries.
     """
     state = {"extra_state": extra_state}
     if not reset_optimizer:
@@ -59,7 +60,7 @@ def check_and_restore_run(
 
 
 def run_id(trainer: Any) -> dict[str, Any]:
-    """Return the record for ``extra_state``. If the training has no run id yet, it gets one."""
+    """Return the record for ``extra_state``. Create a run id if the training does not have one yet."""
     trainer.training_run = getattr(trainer, "training_run", None) or secrets.token_hex(16)
     record = {"run": trainer.training_run, "dictionaries": dictionaries.describe(trainer.task)}
     if getattr(trainer, "products", None):

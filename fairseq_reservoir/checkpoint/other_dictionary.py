@@ -1,7 +1,7 @@
 """Refuse to start a training from a model with a different dictionary of the same size.
 
 All tensors would fit, but each word would start with the vector of another word (fairseq#4469). Checkpoints of this plugin and exports
-record the hashes of their dictionaries. Checkpoints of plain fairseq do not, so they cannot be compared.
+record the hashes of their dictionaries. Checkpoints of plain fairseq do not record hashes, so their dictionaries cannot be compared.
 """
 
 import logging
@@ -49,13 +49,13 @@ def read_flag(flags: Any, is_training: bool) -> None:
 def refuse_other_dictionary(
     given: str, trained: dict[str, dict[str, Any]], task: Any, sides: tuple[str, ...] = ("source", "target")
 ) -> None:
-    """Refuse a task if its dictionaries have the same sizes as a model's dictionaries, but other words.
+    """Refuse a task if its dictionary has the same size as the model's dictionary, but different words.
 
     Args:
         given: the flag and the file of the model, for messages.
-        trained: the model's dictionaries, as ``dictionaries.describe`` returns them; {} if its file does not record them.
+        trained: the model's dictionaries, as ``dictionaries.describe`` returns them; {} if the model's file does not record them.
         task: the task of the training.
-        sides: the sides (source, target) with embeddings that start from the model's vectors.
+        sides: sides ("source", "target") whose embeddings are initialised from the model.
 
     Raises:
         InputError: a dictionary differs. The message lists the solutions.
@@ -65,7 +65,7 @@ def refuse_other_dictionary(
         return
     if not trained:
         logger.info(
-            "%s: stores no hash of its dictionary; make sure that it equals the dictionary in DATA",
+            "%s: does not store a hash of the model's dictionary; make sure that this dictionary equals the one in DATA",
             given,
         )
         return
@@ -76,19 +76,20 @@ def refuse_other_dictionary(
 
 
 def refuse_other_words(given: str, trained: dict[str, Any] | None, dictionary: Any, side: str, name: str) -> None:
-    """Refuse the dictionary ``name`` of a side if it has the size of ``trained`` but another hash."""
+    """Refuse a dictionary, called ``name`` in the message, if it has the size of ``trained`` but a different hash."""
     if trained is None or trained["entries"] != len(dictionary) or os.environ.get(ALLOW):
         return
     if trained["sha256"] != digest.of_symbols(dictionary.symbols):
         raise InputError(
-            f"{given}: its {side} dictionary has {len(dictionary)} entries like {name}, but other words or another order, so each word "
-            f"would start with the vector of another word; prepare DATA with the model's dictionary (fairseq-preprocess {_MAKES[side]}); "
+            f"{given}: the model's {side} dictionary and {name} both have {len(dictionary)} entries, but different words or a different "
+            f"order, so words would start with the vectors of other words; prepare DATA with the model's dictionary "
+            f"(fairseq-preprocess {_MAKES[side]}); "
             f"to train anyway, give {FLAG} (or set {ALLOW}=1)"
         )
 
 
 def _name(task: Any, side: str) -> str:
-    """Return the path of a task's dictionary. If the file has an unusual name, return a phrase for the dictionary instead."""
+    """Return the path of a task's dictionary. If there is no file with fairseq's usual name, return a description instead."""
     flags = read(DataFlags, getattr(task, "cfg", None) or getattr(task, "args", None))
     folder = next(iter(utils.split_paths(flags.data or "")), "")
     language = {"source": flags.source_lang, "target": flags.target_lang}[side]

@@ -13,8 +13,8 @@ from .ledger import Ledger
 def pack_masks(model: torch.nn.Module, ledger: Ledger) -> dict[str, torch.Tensor]:
     """Pack the mask entries that have scores. Return the packed entries under the names of the scores.
 
-    Pinned entries have no scores. They are drawn at random, and drawn again when the export is loaded. If the packed entries
-    are used as scores, the selection returns the same mask, because it selects the same number of entries of each value.
+    Pinned entries have no scores. They are random, and are drawn again when the export is loaded. Loading uses the packed entries as
+    scores. These scores select the same mask, because the number of entries of each value does not change.
 
     Raises:
         InputError: scores are NaN.
@@ -30,7 +30,7 @@ def pack_masks(model: torch.nn.Module, ledger: Ledger) -> dict[str, torch.Tensor
 
 
 def shapes_of_scales(ledger: Ledger) -> dict[str, tuple[int, int]]:
-    """Return the shapes of the scales of rounded weights by name. Only exports have scales in their state dict."""
+    """Return the shapes of the scales of rounded weights by name. Only the state dict of an export has scales."""
     shapes = {item.name: (item.scales, 1) for item in ledger.with_roles("rounded")}
     shapes |= {item.name: shapes[item.owner] for item in ledger.with_roles("tied") if item.owner in shapes}
     return {name_of_scales(name): shape for name, shape in shapes.items()}

@@ -1,4 +1,4 @@
-"""Reasons why a model is not a plain Transformer, which fairseq's ``transformer`` and CTranslate2 can represent. Needs no torch."""
+"""Check whether fairseq's ``transformer`` and CTranslate2 can represent a model. Needs no torch."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def why_not_plain(model: Any) -> str | None:
 def flag_not_in_ctranslate2(model: Any) -> str | None:
     """Return a flag of the training that CTranslate2's Transformer does not support, or None.
 
-    CTranslate2 would ignore some of these flags, and translate differently.
+    CTranslate2 would ignore some of these flags. Its translations would then differ.
     """
     flags = read(ModelFlags, model)
     found = {

@@ -39,14 +39,15 @@ def read_embeddings(
         path: the file.
         dictionary: fairseq's dictionary.
         embed_dim: the model's width.
-        min_coverage: minimum share of the dictionary's words, without special symbols, that the file must have.
+        min_coverage: minimum fraction of the dictionary's words that the file must contain. Special symbols are not counted.
         flag: the option that named the file, for messages.
 
     Returns:
         indices of the found words in the dictionary, int64 (found,), and their vectors, float32 (found, embed_dim).
 
     Raises:
-        InputError: the file is missing or malformed, its vectors have another dimension, or it has too few of the words.
+        InputError: the file is missing or malformed, its vectors do not have ``embed_dim`` numbers, or it contains too few of the
+            dictionary's words.
     """
     found: dict[int, torch.Tensor] = {}
     number = 1
@@ -63,7 +64,9 @@ def read_embeddings(
                 token, *values = line.rstrip("\n").split(" ")
                 values = [v for v in values if v]
                 if len(values) != embed_dim:
-                    raise InputError(f"{flag} {path}: line {number} has {len(values)} numbers, but needs {embed_dim}")
+                    raise InputError(
+                        f"{flag} {path}: line {number} has {len(values)} numbers, but the model needs {embed_dim}"
+                    )
                 if token in dictionary.indices:
                     found[dictionary.indices[token]] = vector = torch.tensor([float(v) for v in values])
                     if not vector.isfinite().all():
@@ -83,7 +86,7 @@ def read_embeddings(
     logger.info("%s %s: %d of %d dictionary entries found", flag, path, covered, len(words))
     if covered < min_coverage * len(words):
         raise InputError(
-            f"{flag} {path}: has {covered} of the dictionary's {len(words)} entries, less than --embed-min-coverage "
+            f"{flag} {path}: contains {covered} of the dictionary's {len(words)} entries, less than --embed-min-coverage "
             f"{min_coverage}; is this the file of the other language?"
         )
     indices = sorted(found)
@@ -101,14 +104,14 @@ def start_from(embedding: torch.nn.Embedding, path: str | None, dictionary: Any,
         flag: the option that named the file, for messages.
 
     Raises:
-        InputError: as ``read_embeddings``, or the file has none of the dictionary's words.
+        InputError: as ``read_embeddings``, or the file contains none of the dictionary's words.
     """
     if not path or values_from_checkpoint.get():
         return
     indices, vectors = read_embeddings(path, dictionary, embedding.embedding_dim, 0, flag)
     if not len(indices):
         raise InputError(
-            f"{flag} {path}: has none of the dictionary's entries; is this the file of the other language?"
+            f"{flag} {path}: contains none of the dictionary's entries; is this the file of the other language?"
         )
     embedding.weight.data[indices] = vectors
 
@@ -142,10 +145,10 @@ def defer_reading(parse_embedding: Callable[..., Any], embed_path: str) -> Any:
 
 
 def load_vectors(load_embedding: Callable[..., Any], embed_dict: Any, vocab: Any, embedding: torch.nn.Embedding) -> Any:
-    """Hook of ``utils.load_embedding``: log how many dictionary entries a file has.
+    """Hook of ``utils.load_embedding``: log how many dictionary entries a file contains.
 
     Raises:
-        InputError: the file has none of them, or its dimension differs.
+        InputError: the file contains none of the dictionary's entries, or its vectors do not have the width of the embedding.
     """
     if not isinstance(embed_dict, _LazyVectors):
         return load_embedding(embed_dict, vocab, embedding)
@@ -154,7 +157,7 @@ def load_vectors(load_embedding: Callable[..., Any], embed_dict: Any, vocab: Any
 
 
 def print_overlap(print_embed_overlap: Callable[..., Any], embed_dict: Any, vocab_dict: Any) -> None:
-    """Hook of ``utils.print_embed_overlap``: print nothing for files that ``load_vectors`` logs."""
+    """Hook of ``utils.print_embed_overlap``: do nothing for files about which ``load_vectors`` writes a log line."""
     if not isinstance(embed_dict, _LazyVectors):
         print_embed_overlap(embed_dict, vocab_dict)
 
@@ -162,18 +165,20 @@ def print_overlap(print_embed_overlap: Callable[..., Any], embed_dict: Any, voca
 def write_tables(tables: Mapping[str, tuple[Any, torch.Tensor]]) -> None:
     """Write embedding files.
 
-    All files replace earlier files together, so that a reader never finds files of two models (``files.replacing_together``). Numbers
-    have enough digits to be read as the same float32 values.
+    Earlier files are replaced together, so that a reader never finds files from two models (``files.replacing_together``). Numbers have
+    enough digits to restore the float32 values exactly.
 
     Args:
-        tables: maps the path of each file to a dictionary and its embedding weight (words, dim).
+        tables: maps the path of each file to a dictionary and the embedding weight (words, dim) of its words.
 
     Raises:
         InputError: a dictionary and its weight differ in size.
     """
     for path, (dictionary, weight) in tables.items():
         if len(dictionary) != len(weight):
-            raise InputError(f"{path}: the embedding has {len(weight)} rows, the dictionary {len(dictionary)} entries")
+            raise InputError(
+                f"{path}: the embedding has {len(weight)} rows, but the dictionary has {len(dictionary)} entries"
+            )
     with replacing_together(list(tables)) as temporaries:
         for temporary, (dictionary, weight) in zip(temporaries, tables.values()):
             with temporary.open("w", encoding="utf-8") as file:

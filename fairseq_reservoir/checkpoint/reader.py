@@ -36,7 +36,8 @@ def read_state_dict(path: str) -> dict[str, "torch.Tensor"]:
     their scales are added. Tied parameters share one tensor.
 
     Raises:
-        InputError: the file is truncated, altered or not an export, or a random tensor drawn on this machine has other bits.
+        InputError: the file is truncated, altered or not an export, or a random tensor drawn on this machine differs in some bits from the
+            tensor of the training.
     """
     from . import damage
 
@@ -58,7 +59,7 @@ def arrays(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, Array
     check_sizes(path, body, tensors)
     if body["random"] and body["generator"] != GENERATOR:
         raise InputError(
-            f"{path}: its random tensors need the generator {body['generator']}; this fairseq_reservoir has {GENERATOR}"
+            f"{path}: the random tensors need the generator {body['generator']}, but this fairseq_reservoir has {GENERATOR}"
         )
     state = {name: tensor.array() for name, tensor in tensors.items()}
     for name, mask in body["masks"].items():
@@ -71,7 +72,7 @@ def arrays(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, Array
             state[name] = _draw(name, random, body["seed"])
         if hashlib.sha256(state[name].tobytes()).hexdigest() != random["sha256"]:
             raise InputError(
-                f"{path}: {name}, drawn on this machine, differs from the tensor of the training (orthogonal and normal tensors"
+                f"{path}: {name}, drawn on this machine, differs from the training tensor (orthogonal and normal tensors"
                 " agree across machines only to about 1e-6); export the checkpoint again without --regenerate"
             )
     for name, owner in body["tied"].items():
@@ -82,23 +83,23 @@ def arrays(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, Array
 
 
 def check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
-    """Refuse masks that do not fit their bytes, and random tensors of impossible size, before memory is allocated."""
+    """Refuse masks with a wrong number of bytes, and random tensors of impossible size, before memory is allocated."""
     refuse = partial(refuse_entry, path)
 
     def check_packed(name: str, shape: Any, planes: Any, otherwise: str) -> None:
-        """Refuse a tensor without ``planes`` bits (1 to 8) for each entry of ``shape``."""
+        """Refuse a tensor that does not have ``planes`` bits (1 to 8) for each entry of ``shape``."""
         if name not in tensors or not is_shape(shape) or planes not in range(1, 9):
             refuse(name, otherwise)
         packed = tensors[name]
         if packed.dtype != "uint8" or packed.nbytes != bits.bytes_of(math.prod(shape), planes):
-            refuse(name, f"shape {shape} does not fit {packed.nbytes:,} bytes")
+            refuse(name, f"the shape {shape} does not fit {packed.nbytes:,} bytes")
 
     for name, mask in body["masks"].items():
-        check_packed(name, mask["shape"], mask["bits"], "not a mask")
+        check_packed(name, mask["shape"], mask["bits"], "it does not describe a mask")
     for name, rounded in body.get("levels", {}).items():
         kind = rounded["kind"]
         planes = Levels(kind).bits if kind in KINDS else None
-        check_packed(name, rounded["shape"], planes, "not rounded weights")
+        check_packed(name, rounded["shape"], planes, "it does not describe rounded weights")
     drawn = 0
     for name, random in body["random"].items():
         shape, blocks = random["shape"], random.get("blocks", 1)

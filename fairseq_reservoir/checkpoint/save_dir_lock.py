@@ -1,8 +1,8 @@
 """Allow one training at a time in a ``--save-dir``. The file ``training.lock`` in this folder names the process that trains there.
 
-The package filelock is not used. Its version 4 does not delete the lock file at the end, and fails on a file system without locks unless
-this reports ENOSYS. Its version 3, which torch also accepts, empties the file before it has the lock, so that the holder's name is lost.
-Data loaders inherit its locks, and may outlive a killed training.
+The package filelock is not used. Version 4 does not delete the lock file at the end. It fails on a file system without locks, unless the
+file system reports ENOSYS. Version 3, which torch also accepts, empties the file before it has the lock, so that the holder's name is lost.
+In both versions data loaders inherit the lock, and data loaders may outlive a killed training.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ def held(save_dir: str) -> Iterator[None]:
     """Hold the lock of a folder. The folder is created if it does not exist.
 
     The operating system releases the lock of a process that ends or is killed, so an orphaned lock file is taken over. A lock file of
-    another machine is not, because its process may still run, unless it belongs to an earlier run of this Slurm job.
+    another machine is not taken over, because its process may still run. The exception is a lock file of an earlier run of this Slurm job.
 
     Raises:
         InputError: another process has or may have the lock, or the file cannot be written.
@@ -91,7 +91,10 @@ def _take(path: Path, save_dir: str) -> int:
                 continue
             if owner:
                 logger.info(
-                    "process %s on %s, which trained in %s, has ended", owner["process"], owner["host"], save_dir
+                    "process %s on %s has ended, so this training takes over %s",
+                    owner["process"],
+                    owner["host"],
+                    save_dir,
                 )
             os.ftruncate(lock, 0)
             os.pwrite(lock, json.dumps(_ourselves()).encode(), 0)
@@ -126,14 +129,14 @@ def _ourselves() -> dict[str, Any]:
 
 
 def _boot() -> str | None:
-    """Return an id of this boot of the machine, the same in all its containers; None if the system has none."""
+    """Return an id of the machine's current boot, which is the same in all containers; None if the system does not provide one."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return None
 
 
 def _read(lock: int) -> dict[str, Any]:
-    """Return the owner in a lock file; {} if the file has none, for example because the process was killed before it wrote the file."""
+    """Return the owner that a lock file names; {} if it names none, for example because a process was killed before writing the name."""
     try:
         owner = json.loads(os.pread(lock, 4096, 0))
     except (ValueError, RecursionError):

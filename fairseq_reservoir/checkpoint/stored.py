@@ -1,4 +1,4 @@
-"""Tensors as an export stores them. This module needs torch only to convert them from and to torch's tensors."""
+"""Tensors as an export stores them. Only the conversions from and to torch's tensors need torch."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -89,7 +89,7 @@ def to_torch(stored: Stored) -> "torch.Tensor":
 
 
 def hash_of(text: str, tensors: dict[str, Stored]) -> str:
-    """Return the hash ``digest.of_contents`` of the same tensors."""
+    """Return the same hash as ``digest.of_contents``, which takes torch's tensors."""
     return digest.of_parts(text, _parts(tensors))
 
 

@@ -5,8 +5,8 @@ from ..text.parts import TextParts
 from . import export_file
 
 _ADVICE = (
-    "to write one: fairseq-reservoir export CHECKPOINT OUT.safetensors --sentencepiece-model FILE (or --bpe-codes FILE, or"
-    " --with-text)"
+    "write an export with dictionaries and pieces by fairseq-reservoir export CHECKPOINT OUT.safetensors"
+    " --sentencepiece-model FILE (or --bpe-codes FILE, or --with-text)"
 )
 
 
@@ -18,10 +18,10 @@ def text_of_export(path: str) -> TextParts:
     """
     if not str(path).endswith(export_file.SUFFIX):
         raise InputError(
-            f"{path}: not an export with dictionaries and pieces (a file *{export_file.SUFFIX}); {_ADVICE};"
+            f"{path}: is not an export, because the name does not end in {export_file.SUFFIX}; {_ADVICE};"
             " in Python, data=FOLDER can name the dictionaries instead"
         )
     text = export_file.read_text(path)
     if text is None:
-        raise InputError(f"{path}: this export contains no dictionaries and no word pieces; {_ADVICE}")
+        raise InputError(f"{path}: is an export without dictionaries and word pieces; {_ADVICE}")
     return text

@@ -21,10 +21,10 @@ _DEFAULT = "checkpoint_last.pt"
 
 
 def check_start(config: Any, model: Any = None) -> None:
-    """Refuse exports from which a training cannot start or resume, and initial values that a checkpoint would replace.
+    """Refuse to start from an export that lacks tensors, and refuse flags for initial values that a checkpoint would replace.
 
-    An export has mask entries in place of scores. Training with them would never restore a dropped weight, because its score is 0, and so
-    is the sign by which its gradient is multiplied. An export also has levels in place of latent weights.
+    An export has mask entries in place of scores. Training with mask entries as scores would never restore a dropped weight: its score is
+    0, and its gradient is multiplied by the sign of the score, which is also 0. An export also has levels in place of latent weights.
 
     Args:
         config: fairseq's options of the group ``checkpoint``.
@@ -55,17 +55,17 @@ def check_start(config: Any, model: Any = None) -> None:
         for found, missing in (("masks", "scores"), ("levels", "latent weights")):
             if body.get(found):
                 raise InputError(
-                    f"{name}: an export, which has {found} but not the {missing} that training needs; give the original checkpoint"
+                    f"{name}: is an export with {found}, but without the {missing} that training needs; give the original checkpoint"
                 )
         if flag != "finetune_from_model":
             raise InputError(
-                f"{name}: an export, which has no optimizer state; give the original checkpoint, or start a new"
+                f"{name}: is an export, which has no optimizer state; give the original checkpoint, or start a new"
                 f" training with --finetune-from-model {path}"
             )
 
 
 def _check_stack(config: Any, model: Any, stack: str, path: str) -> None:
-    """Refuse ``--start-encoder-from`` or ``--start-decoder-from`` if its file is missing, or if another flag sets the same values."""
+    """Refuse ``--start-encoder-from`` or ``--start-decoder-from`` if its file is missing, or if another flag initialises the same stack."""
     given = f"--start-{stack}-from {path}"
     checkpoints = read(CheckpointFlags, config)
     for other in ("finetune_from_model", "restore_file"):
@@ -112,8 +112,8 @@ def check_whole(config: Any) -> None:
     """Refuse to start from a file that is missing, corrupted or not a checkpoint.
 
     fairseq trains from scratch if the file of ``--restore-file`` is missing or a folder, or if the file of ``--finetune-from-model`` is a
-    folder. This is intended only if the default file, ``checkpoint_last.pt``, is missing. A broken link of this name is refused, because
-    the user expects to resume from its target.
+    folder. Training from scratch is intended only if the default file, ``checkpoint_last.pt``, does not exist. If it is a broken link, it
+    is refused, because the user expects to resume from the link's target.
 
     Raises:
         InputError: a file is not usable. The message names the flag, the file, and an intact checkpoint if there is one.
@@ -124,7 +124,7 @@ def check_whole(config: Any) -> None:
             continue
         if os.path.islink(path) and not os.path.exists(path):
             raise InputError(
-                f"{flag} {path}: links to {os.readlink(path)}, which does not exist; restore that file, or remove the link"
+                f"{flag} {path}: is a link to {os.readlink(path)}, which does not exist; restore that file, or remove the link"
             )
         check_file(flag, path)
         refuse_damaged(path, f"{flag} ")
@@ -144,7 +144,7 @@ def _check_address(flag: str, path: str) -> None:
         return
     except Exception as error:
         raise InputError(
-            f"{flag} {path}: cannot be checked: {' '.join(str(error).split()) or type(error).__name__}"
+            f"{flag} {path}: cannot be checked ({' '.join(str(error).split()) or type(error).__name__})"
         ) from error
     if not found:
         raise InputError(f"{flag} {path}: no such file")

@@ -83,8 +83,8 @@ class Translator(GeneratorHubInterface):
     ) -> list[list[Hypothesis]]:
         """Return the best translations of each line.
 
-        A line of more than ``split_above`` tokens is split into parts at the end of a sentence, or else of a word. The first hypothesis
-        joins the best translations of all parts, the second one joins the second-best translations, and so on.
+        A line of more than ``split_above`` tokens is split into parts at the end of a sentence, or else at the end of a word. The first
+        hypothesis consists of the best translations of all parts, the second hypothesis of the second-best translations, and so on.
 
         Args:
             lines: text.
@@ -92,7 +92,7 @@ class Translator(GeneratorHubInterface):
             nbest: number of hypotheses to return.
             batch_size: lines or parts per batch, sorted by length.
             split_above: maximum number of source tokens in a part. fairseq ends a translation after ``max_len_b`` tokens, by default 200.
-            after_batch: called after each batch with the number of lines that are now complete because of this batch.
+            after_batch: called after each batch with the number of lines that this batch completed.
             generation: values of fairseq's generation options by name, such as ``lenpen``.
 
         Raises:
@@ -161,11 +161,15 @@ def check_numbers(numbers: dict[str, Any]) -> None:
 def _generation(options: dict[str, Any], beam: int, nbest: int) -> Any:
     known = {field.name for field in fields(GenerationConfig)}
     if unknown := sorted(options.keys() - known):
-        raise InputError(f"{unknown[0]}: not an option of fairseq's generation, such as lenpen or max_len_b")
+        raise InputError(
+            f"{unknown[0]}: fairseq's generation has no option of this name; examples of options are lenpen and max_len_b"
+        )
     check_rules({"generation": {**options, "beam": beam, "nbest": nbest}}, fairseq_rules.GENERATION, called=str)
     for name in ("score_reference", "constraints"):
         if options.get(name):
-            raise InputError(f"{name} {options[name]}: works only in fairseq-generate, which has references; remove it")
+            raise InputError(
+                f"{name} {options[name]}: works only in fairseq-generate, because it needs references; remove this option"
+            )
     try:
         return OmegaConf.merge(OmegaConf.structured(GenerationConfig()), {**options, "beam": beam, "nbest": nbest})
     except OmegaConfBaseException as error:
@@ -174,7 +178,7 @@ def _generation(options: dict[str, Any], beam: int, nbest: int) -> Any:
 
 @contextmanager
 def _in_range(options: dict[str, Any]) -> Iterator[None]:
-    """Context that names the options if fairseq refuses a value, when it builds the generator or at the first token."""
+    """Context that raises an InputError with the options if fairseq refuses a value, while it builds the generator or translates."""
     try:
         yield
     except (AssertionError, ValueError) as error:
@@ -200,7 +204,7 @@ def _dictionary(words: tuple[str, ...]) -> Dictionary:
 
 
 def _config(body: dict[str, Any], text: TextParts) -> Any:
-    """Return a configuration of the task with the export's options that affect translations."""
+    """Return the configuration of a translation task, with those options of the export that affect translations."""
     described = body["config"]["task"]
     described = described.get("__namespace__", described)
     kept = ("left_pad_source", "max_source_positions", "max_target_positions")

@@ -15,14 +15,14 @@ from ..plan import kinds
 
 
 def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
-    """Refuse a model with an unregistered kind of layer, or with a letter that is registered for another kind.
+    """Refuse a model with an unregistered kind of layer, or with a letter that is registered for a different kind.
 
     Args:
         path: path of the checkpoint or the export.
         state: state that fairseq has read from it.
 
     Raises:
-        InputError: a kind of layer is not registered. The message has its letter and name.
+        InputError: a kind of layer is not registered. The message names the letter and the kind.
     """
     model, names = getattr(state.get("cfg"), "model", None), _stored_names(state)
     flags = vars(read(PlanFlags, model))
@@ -32,22 +32,22 @@ def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
             known = kinds.kind_of(letter).name if letter in kinds.letters_where() else None
             if known is None or letter in names and names[letter] != known:
                 layer = f"{letter} ({names[letter]})" if letter in names else letter
-                there = "not registered here" if known is None else f"not the one registered here ({known})"
+                there = "not registered" if known is None else f"registered as a different kind ({known})"
                 raise InputError(
-                    f"{path}: its {stack} {plan} has the user-defined layer {layer}, which is {there}; "
+                    f"{path}: the plan {plan} of the {stack} has the user-defined layer {layer}, which is {there}; "
                     "give the --user-dir that registers it"
                 )
 
 
 def check_architecture(cfg: Any) -> None:
-    """Refuse an unregistered architecture. fairseq itself would end in an IndexError.
+    """Refuse an unregistered architecture. Without this check, fairseq raises an IndexError.
 
     Raises:
         InputError: the architecture is not registered.
     """
     name = architecture_of(cfg)
     if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_DATACLASS_REGISTRY:
-        raise InputError(f"the architecture {name} is not registered here; give the --user-dir that registers it")
+        raise InputError(f"the architecture {name} is not registered; give the --user-dir that registers it")
 
 
 def check_task(cfg: Any) -> None:
@@ -63,7 +63,7 @@ def check_task(cfg: Any) -> None:
     names = (getattr(cfg, "task", None), choice_of(cfg))  # from the flags of a command line, or from a group of options
     name = next((name for name in names if isinstance(name, str)), None)
     if name and name not in TASK_REGISTRY:
-        raise InputError(f"the task {name} is not registered here; give the --user-dir that registers it")
+        raise InputError(f"the task {name} is not registered; give the --user-dir that registers it")
 
 
 def _stored_names(state: dict[str, Any]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Build models on the meta device without computing values.
 
-A meta tensor has no values, but torch computes its initialisation nevertheless, by Python functions that import sympy. This takes
-longer than building the model.
+A meta tensor has no values. torch still runs its initialisation, in Python functions that import sympy. This takes longer than building the
+model.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ def without_values() -> Iterator[None]:
 
 
 class _SkipFills(TorchFunctionMode):
-    """Return meta tensors unchanged from ``_FILL`` and from ``Tensor.cpu``. RoBERTa's initialisation copies each tensor to the CPU."""
+    """Skip the functions in ``_FILL`` and ``Tensor.cpu`` for meta tensors. RoBERTa's initialisation copies each tensor to the CPU."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -105,7 +105,7 @@ def test_refusals(run, toy_data, tmp_path):
     assert "an average needs two or more" in refusal(last, out)
     exported = tmp_path / "a.safetensors"
     export(last, exported)
-    assert "an export, which has no mask scores; average the original checkpoints" in refusal(last, exported, out)
+    assert "is an export, which has no mask scores; average the original checkpoints" in refusal(last, exported, out)
     state = torch.load(last)
     state["model"]["encoder.random_layer.fc1"][0, 0] += 1
     torch.save(state, tmp_path / "altered.pt")

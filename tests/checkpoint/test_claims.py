@@ -70,18 +70,19 @@ def claims_rows(rows, columns, also=()):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (claims_rows(2**30, 1), "the dictionary is not usable: 1,073,741,824 entries; at most 1,048,576 are allowed"),
-        (claims_rows(2**20, 1), f"{TABLE} is not usable: its shape is .1048576, 1., but its model needs .1048576, 16."),
-        (claims_rows(2**26, 16), "the dictionary is not usable: 67,108,864 entries"),
-        (claims_rows(12, 2**20), f"{TABLE} is not usable: its shape is .12, 1048576., but its model needs .12, 16."),
+        (claims_rows(2**30, 1), "the dictionary is not usable, because it has 1,073,741,824 entries; at most 1,048,576 are allowed"),
+        (claims_rows(2**20, 1), f"{TABLE} is not usable, because its shape is .1048576, 1., but the model needs .1048576, 16."),
+        (claims_rows(2**26, 16), "the dictionary is not usable, because it has 67,108,864 entries"),
+        (claims_rows(12, 2**20), f"{TABLE} is not usable, because its shape is .12, 1048576., but the model needs .12, 16."),
         (lambda body, _: body["random"].update(other={"initialiser": "ones", "shape": [2**29], "sha256": "0"}),
-         "tensors is not usable: it has 536,870,912 entries of tensors that its model does not have"),
-        (claims_rows(12, 16, [("reservoir_encoder", "L" * 10**6)]), "reservoir_encoder is not usable: it has 1,000,000 layers, but only "),
+         "tensors is not usable, because tensors with 536,870,912 entries are not in the model"),
+        (claims_rows(12, 16, [("reservoir_encoder", "L" * 10**6)]),
+         "reservoir_encoder is not usable, because it has 1,000,000 layers, but only "),
     ],
 )  # fmt: skip
 def test_random_tensors_that_the_model_does_not_have(change, message, rewritten, monkeypatch):
     path = rewritten(change)
-    with frugal(monkeypatch), pytest.raises(InputError, match=f"{path}: its description of {message}") as refusal:
+    with frugal(monkeypatch), pytest.raises(InputError, match=f"{path}: the description of {message}") as refusal:
         read_state(path)
     assert "\n" not in str(refusal.value)
 
@@ -96,7 +97,7 @@ def test_a_compact_form_larger_than_its_model(exported, tmp_path, monkeypatch):
     assert path.stat().st_size < 2**17
     with (
         frugal(monkeypatch),
-        pytest.raises(InputError, match="2,097,152 entries of tensors that its model does not have"),
+        pytest.raises(InputError, match="tensors with 2,097,152 entries are not in the model"),
     ):
         read_state(str(path))
 

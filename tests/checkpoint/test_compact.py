@@ -238,8 +238,8 @@ def many_of_one_symbol(body):
 
 OF_TYPE, OF_PLANES, OF_COUNTS = (
     "its dtype or its number of bits is invalid",
-    r"a tensor of its type must have \d planes",
-    "counts or bytes do not fit",
+    r"a tensor of this dtype must have \d planes",
+    "the counts or the number of bytes do not fit",
 )
 HOSTILE = {
     "a huge mask": (larger(10**12), r"shape \[1000000000000\] is invalid, or too large for a file with [\d,]+ bytes of tensors"),
@@ -250,7 +250,7 @@ HOSTILE = {
     "more than there is": (entry("plain", shape=[20]), r"shape \[[\d, ]+\] is too large for a file with [\d,]+ bytes of tensors"),
     "far more than there is": (entry("plain", shape=[30000]), r"shape \[30000\] is too large for a file with [\d,]+ bytes of tensors"),
     "wider numbers than there is room for": (entry("plain", dtype="float64"), r"shape \[[\d, ]+\] is too large for a file with "),
-    "less than there is": (lambda body: body["coded"].pop("plain"), r"sizes add up to [\d,]+ bytes, but the file has "),
+    "less than there is": (lambda body: body["coded"].pop("plain"), r"the sizes add up to [\d,]+ bytes, but the file has "),
     "another type": (entry("numbers", dtype="float32"), OF_PLANES),
     "no type": (entry("numbers", dtype=["float16"]), OF_TYPE),
     "two types": (entry("numbers", bits=2), OF_TYPE),
@@ -270,10 +270,10 @@ HOSTILE = {
     "counts as text": (plane(counts="12"), OF_COUNTS),
     "fewer bytes": (plane(bytes=8), OF_COUNTS),
     "half a byte": (plane(bytes=100.5), OF_COUNTS),
-    "all in one symbol": (plane(counts=[3600], bytes=0), r"sizes add up to [\d,]+ bytes, but the file has "),
+    "all in one symbol": (plane(counts=[3600], bytes=0), r"the sizes add up to [\d,]+ bytes, but the file has "),
     "many masks of one symbol": (many_of_one_symbol, r"shape \[7000000\] is too large for a file with [\d,]+ bytes of tensors"),
     "an entry that is none": (lambda body: body["coded"].update(mask=3), "shape None is invalid"),
-    "two counts exchanged": (counts(lambda c: c.reverse()), "not the code of symbols with these counts"),
+    "two counts exchanged": (counts(lambda c: c.reverse()), "the bytes are not the code of symbols with these counts"),
 }  # fmt: skip
 
 
@@ -285,7 +285,7 @@ def test_sizes_are_checked_before_decoding(what, packed, monkeypatch):
     if "code" not in expected:
         monkeypatch.setattr(entropy_code, "decode", None)
         monkeypatch.setattr(compact, "_read", None)
-    with pytest.raises(InputError, match=f"^x: its description of .* is not usable: {expected}") as refusal:
+    with pytest.raises(InputError, match=f"^x: the description of .* is not usable, because {expected}") as refusal:
         compact.unpack("x", body, payload)
     assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 300
 
@@ -311,7 +311,9 @@ def test_every_coded_word_counts(packed):
     for at in range(0, body["coded"]["mask"]["planes"][0]["bytes"], 50):
         changed = payload.clone()
         changed[at] ^= 16
-        with pytest.raises(InputError, match="^x: its description of mask is not usable: not the code of symbols"):
+        with pytest.raises(
+            InputError, match="^x: the description of mask is not usable, because the bytes are not the code of symbols"
+        ):
             compact.unpack("x", body, changed)
 
 

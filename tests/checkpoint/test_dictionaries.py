@@ -50,7 +50,7 @@ def test_a_folder_that_was_not_given_is_not_called_data(monkeypatch):
     with pytest.raises(InputError) as raised:
         task_of_config(config, None)
     assert str(raised.value) == (
-        "DATA runs/data, the folder that the checkpoint names: does not contain the dictionaries of the checkpoint (dict.en.txt)"
+        "DATA runs/data (named in the checkpoint): does not contain the dictionaries of the checkpoint (dict.en.txt)"
         "; give the folder of the dictionaries with --data"
     )
 

@@ -67,7 +67,7 @@ def test_random_tensors_are_left_out(every_kind, tmp_path, capsys):
     table = open_checkpoint(every_kind.path).model.slot_table
     assert body["random"].keys() == {e.name for e in table.entries if e.random_name}
     assert (
-        f"of {len(body['random'])} random tensors {len(body['random']) - len(left_out)} stored"
+        f"stores {len(body['random']) - len(left_out)} of {len(body['random'])} random tensors"
         in capsys.readouterr().out
     )
     assert written_table.from_json(body["slot_table"]) == table
@@ -246,7 +246,7 @@ def test_a_machine_that_draws_other_bits_refuses(of_l_and_t, tmp_path, monkeypat
     monkeypatch.setitem(sys.modules["fairseq_reservoir.random_tensors.recipe"].INITIALISERS, "orthogonal", other)
     with pytest.raises(
         ValueError,
-        match=r"\.weight, drawn on this machine, differs from the tensor of the training .* without --regenerate",
+        match=r"\.weight, drawn on this machine, differs from the training tensor .* without --regenerate",
     ):
         read_state_dict(out)
 
@@ -254,7 +254,9 @@ def test_a_machine_that_draws_other_bits_refuses(of_l_and_t, tmp_path, monkeypat
 def test_another_generator_is_refused(of_l_and_t, tmp_path):
     body, tensors = packed_file.read(exported(of_l_and_t, tmp_path))
     packed_file.write(tmp_path / "b.safetensors", body | {"generator": "dice"}, tensors)
-    with pytest.raises(ValueError, match="random tensors need the generator dice; this fairseq_reservoir has philox"):
+    with pytest.raises(
+        ValueError, match="random tensors need the generator dice, but this fairseq_reservoir has philox"
+    ):
         read_state_dict(tmp_path / "b.safetensors")
 
 

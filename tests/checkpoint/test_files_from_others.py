@@ -46,7 +46,7 @@ def with_a_program(every_kind, tmp_path, monkeypatch):
 
 
 REASON = (
-    "bad.pt: not loaded: it refers to posix.system, which does not belong in a checkpoint and may run any program "
+    "bad.pt: not loaded: the file refers to posix.system, which does not belong in a checkpoint and could run any program "
     "(see docs/files-from-others.md)"
 )
 
@@ -125,7 +125,7 @@ def looks_up(config):
 def test_interpolations_of_an_export_are_refused(exported, tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET", "hunter2")
     path = rewritten(tmp_path / "a.safetensors", exported, lambda body, _: looks_up(body["config"]))
-    expected = r"a.safetensors: source_lang in its configuration is \$\{oc.env:SECRET\}, which stands for a value of this machine"
+    expected = r"a.safetensors: source_lang in its configuration is \$\{oc.env:SECRET\}; \$\{...\} is not allowed"
     with pytest.raises(InputError, match=expected):
         materialize(str(path), str(tmp_path / "plain.pt"))
     known = Namespace(checkpoint=str(path), prefix=str(tmp_path / "words"), data=None, force=False)
@@ -192,9 +192,10 @@ HOSTILE = {
     "half a row": (of_random(shape=[0.5, 2]), r"shape \[0.5, 2\]"),
     "less than nothing": (of_random(shape=[-4, -4]), r"shape \[-4, -4\]"),
     "a huge mask": (with_mask(shape=[60_000, 60_000]), r"shape \[60000, 60000\] does not fit 8 bytes"),
-    "a mask of many bits": (with_mask(bits=10**9), "not a mask"),
-    "a mask of words": (with_mask(shape="ab"), "not a mask"),
-    "a mask of nothing": (lambda body, _: body["masks"].update(nothing={"shape": [8], "bits": 1, "lowest": 0}), "not a mask"),
+    "a mask of many bits": (with_mask(bits=10**9), "it does not describe a mask"),
+    "a mask of words": (with_mask(shape="ab"), "it does not describe a mask"),
+    "a mask of nothing": (
+        lambda body, _: body["masks"].update(nothing={"shape": [8], "bits": 1, "lowest": 0}), "it does not describe a mask"),
 }  # fmt: skip
 
 
@@ -204,7 +205,7 @@ def test_sizes_are_checked_before_decoding(what, exported, tmp_path, monkeypatch
     path = rewritten(tmp_path / "a.safetensors", exported, change)
     monkeypatch.setattr(reader, "_draw", None)
     monkeypatch.setattr(reader.bits, "unpack_array", None)
-    with pytest.raises(InputError, match=f"^{path}: its description of .* is not usable: .*{expected}"):
+    with pytest.raises(InputError, match=f"^{path}: the description of .* is not usable, because .*{expected}"):
         read_state_dict(path)
     with pytest.raises(InputError, match=expected):
         checkpoint_utils.load_checkpoint_to_cpu(str(path))
@@ -241,7 +242,7 @@ def test_json_deeper_than_python_reads(exported, tmp_path, monkeypatch):
         packed_file.write(tmp_path / "a.safetensors", exported[0], exported[1])
     for read in (packed_file.read, packed_file.read_body, read_state_dict):
         with pytest.raises(
-            InputError, match="a.safetensors: a safetensors file, but not an export of fairseq-reservoir"
+            InputError, match="a.safetensors: is a safetensors file, but not an export of fairseq-reservoir"
         ):
             read(tmp_path / "a.safetensors")
 

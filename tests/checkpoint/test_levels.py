@@ -89,7 +89,7 @@ def test_altered_files_are_refused(checkpoint, tmp_path):
     name = next(iter(body["levels"]))
     for change in ({"kind": "17"}, {"shape": [10**9, 10**9]}):
         packed_file.write(tmp_path / "b.safetensors", body | {"levels": {name: body["levels"][name] | change}}, tensors)
-        with pytest.raises(InputError, match=f"b.safetensors: its description of {name} is not usable: "):
+        with pytest.raises(InputError, match=f"b.safetensors: the description of {name} is not usable, because "):
             read_state_dict(tmp_path / "b.safetensors")
     data = bytearray((tmp_path / "a.safetensors").read_bytes())
     data[-1] ^= 1
@@ -130,7 +130,7 @@ def test_training_resumes_from_checkpoints_and_not_from_exports(checkpoint, toy_
     export(checkpoint, tmp_path / "a.safetensors")
     flags = ["--restore-file", tmp_path / "a.safetensors", "--save-dir", tmp_path / "other"]
     text, status = error_of(toy_data, *ARCH, *flags)
-    assert status == 2 and "an export, which has levels but not the latent weights that training needs" in text
+    assert status == 2 and "is an export with levels, but without the latent weights that training needs" in text
 
 
 def test_averages(checkpoint, tmp_path, toy_data):

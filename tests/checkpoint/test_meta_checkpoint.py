@@ -57,6 +57,6 @@ def test_a_model_that_needs_its_task_is_refused_in_a_line(toy_data, tmp_path):
     flags += "--encoder-attention-heads 2 --decoder-attention-heads 2".split()
     train(toy_data, *flags, "--max-update", 1, "--save-dir", tmp_path, begin=BEGIN)
     with pytest.raises(
-        InputError, match="CHECKPOINT .*checkpoint_last.pt: its model cannot be built without its task: "
+        InputError, match="CHECKPOINT .*checkpoint_last.pt: its model cannot be built without the training task "
     ):
         open_checkpoint(tmp_path / "checkpoint_last.pt")

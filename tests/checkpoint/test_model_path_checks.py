@@ -42,7 +42,7 @@ def test_one_of_an_ensemble(monkeypatch, tmp_path):
 def test_several_models_for_a_single_one(monkeypatch, tmp_path, command):
     task = ["--task", "translation"] if command == "validate" else []
     line = answer(monkeypatch, command, *task, "--path", "a.pt:b.pt")
-    assert line == f"--path a.pt:b.pt: several models, but fairseq-{command} accepts only one; give one of them"
+    assert line == f"--path a.pt:b.pt: names several models, but fairseq-{command} accepts only one; give one of them"
 
 
 def test_the_first_shard_of_a_model(monkeypatch, tmp_path):

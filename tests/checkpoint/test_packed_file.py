@@ -78,14 +78,14 @@ def test_foreign(tmp_path):
         packed_file.read(path)
     for metadata in (None, {"format": "pt"}, {"fairseq_reservoir": "{"}, {"fairseq_reservoir": "[]"}):
         save_file(TENSORS, path, metadata=metadata)
-        with pytest.raises(InputError, match="a safetensors file, but not an export of fairseq-reservoir"):
+        with pytest.raises(InputError, match="is a safetensors file, but not an export of fairseq-reservoir"):
             packed_file.read(path)
 
 
 def test_a_checkpoint_must_be_exported_first(tmp_path):
     path = tmp_path / "checkpoint_best.pt"
     torch.save({}, path)
-    told = f"{path}: a checkpoint of fairseq; export it first: fairseq-reservoir export {path} OUT.safetensors"
+    told = f"{path}: is a checkpoint of fairseq; export it first with fairseq-reservoir export {path} OUT.safetensors"
     for read in (packed_file.read, read_state_dict):
         with pytest.raises(InputError) as refusal:
             read(path)
@@ -96,7 +96,7 @@ def test_a_newer_version(tmp_path, monkeypatch):
     monkeypatch.setattr(packed_file, "read", lambda path: None)
     packed_file.write(tmp_path / "a.safetensors", {"version": 5}, TENSORS)
     monkeypatch.undo()
-    with pytest.raises(InputError, match="an export of version 5; this fairseq_reservoir reads versions 1 to 4"):
+    with pytest.raises(InputError, match="is an export of version 5, but this fairseq_reservoir reads versions 1 to 4"):
         packed_file.read(tmp_path / "a.safetensors")
 
 

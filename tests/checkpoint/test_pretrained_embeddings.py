@@ -40,9 +40,9 @@ def test_words_are_found_by_spelling(tmp_path, caplog):
         ("w1 0.5 1\n", "line 1 must be COUNT DIM"),
         ("1 3\nw1 1 2 3\n", "its vectors have 3 numbers, but the model needs 2"),
         ("3 2\nw1 1 2\nw2 1 2\n", "line 1 says 3 vectors, but 2 follow; if the file is complete, correct line 1"),
-        ("1 2\nw1 1\n", "line 2 has 1 numbers, but needs 2"),
+        ("1 2\nw1 1\n", "line 2 has 1 numbers, but the model needs 2"),
         ("1 2\nw1 1 x\n", "line 2 has a value that is not a number"),
-        ("1 2\nw1 1 2\n", "has 1 of the dictionary's 4 entries, less than --embed-min-coverage 0.5"),
+        ("1 2\nw1 1 2\n", "contains 1 of the dictionary's 4 entries, less than --embed-min-coverage 0.5"),
     ],
 )
 def test_refusals(tmp_path, text, message):
@@ -75,7 +75,7 @@ def test_written_vectors_are_read_back_to_the_bit(tmp_path):
     indices, vectors = read_embeddings(str(tmp_path / "v"), dictionary(8), 3, 1.0, FLAG)
     assert torch.equal(vectors, weight[indices]) and len(indices) == 8
     assert [p.name for p in tmp_path.iterdir()] == ["v"]
-    with pytest.raises(InputError, match="8 rows, the dictionary 9 entries"):
+    with pytest.raises(InputError, match="8 rows, but the dictionary has 9 entries"):
         write_tables({tmp_path / "w": (dictionary(9), weight)})
 
 

@@ -273,5 +273,5 @@ def test_size_also_counts_like_the_paper(checkpoint, capsys):
     found = open_checkpoint(checkpoint).ledger
     # 3 masks of 50 % on the encoder's 4 x 16 x 16 + 2 x 16 x 24, 2 on the decoder's 8 x 16 x 16 + 2 x 16 x 24
     assert found.share_in_use == pytest.approx((1792 * 7 / 8 + 2816 * 3 / 4) / (1792 + 2816))
-    assert f"they use {found.share_in_use:.1%} of the shared layers" in " ".join(text.split())
+    assert f"together {found.share_in_use:.1%} of the shared weights" in " ".join(text.split())
     assert "as the paper counts" in text and "masks, 1 bit per entry (embeddings)" in text

@@ -27,7 +27,7 @@ def test_resuming_from_an_export(of_l_and_t, tmp_path):
     export(of_l_and_t.path, path)
     answer = error_of("no-data", "--restore-file", path, "--save-dir", tmp_path)
     assert answer == (
-        f"fairseq-train: error: --restore-file {path}: an export, which has no optimizer state; give the original"
+        f"fairseq-train: error: --restore-file {path}: is an export, which has no optimizer state; give the original"
         f" checkpoint, or start a new training with --finetune-from-model {path}\n",
         2,
     )
@@ -78,7 +78,7 @@ def test_a_broken_link(flag, tmp_path):
     link = tmp_path / "checkpoint_last.pt"
     link.symlink_to("elsewhere.pt")
     given = ["--save-dir", tmp_path] if flag == "--save-dir" else [flag, link, "--save-dir", tmp_path / "run"]
-    why = f"{link}: links to elsewhere.pt, which does not exist; restore that file, or remove the link"
+    why = f"{link}: is a link to elsewhere.pt, which does not exist; restore that file, or remove the link"
     named = "--restore-file" if flag == "--save-dir" else flag
     assert error_of("no-data", *ARCH, *given) == (f"fairseq-train: error: {named} {why}\n", 2)
     assert link.is_symlink() and [path.name for path in tmp_path.iterdir()] == ["checkpoint_last.pt"]
@@ -89,7 +89,7 @@ def test_exports_of_masks_are_refused(of_masks, flag, tmp_path):
     path = of_masks / "masks.safetensors"
     text, status = error_of("no-data", *ARCH, flag, path, "--save-dir", tmp_path)
     assert text.endswith(
-        f"error: {flag} {path}: an export, which has masks but not the scores that training needs; give the original checkpoint\n"
+        f"error: {flag} {path}: is an export with masks, but without the scores that training needs; give the original checkpoint\n"
     )
     assert status == 2 and text.count("\n") == 1
 

@@ -122,14 +122,20 @@ def test_options(translator):
         ({"beam": 0}, "beam 0: must be a whole number of at least 1"),
         ({"batch_size": 1.5}, "batch_size 1.5: must be"),
         ({"nbest": 6}, "nbest 6: must be at most beam, 5"),
-        ({"verbose": True}, "verbose: not an option of fairseq's generation, such as lenpen or max_len_b"),
+        (
+            {"verbose": True},
+            "verbose: fairseq's generation has no option of this name; examples of options are lenpen and max_len_b",
+        ),
         ({"lenpen": "a"}, "lenpen a: "),
         ({"lenpen": float("nan")}, "lenpen nan: must be from -10 to 10"),
         ({"temperature": 0}, "temperature 0: must be greater than 0"),
         ({"max_len_b": -5}, "max_len_b -5: "),
         ({"sampling_topp": 2.0}, "sampling_topp 2: "),
         ({"diverse_beam_groups": 2}, "diverse_beam_groups 2: "),
-        ({"score_reference": True}, "score_reference True: works only in fairseq-generate, which has references"),
+        (
+            {"score_reference": True},
+            "score_reference True: works only in fairseq-generate, because it needs references",
+        ),
     ):
         with pytest.raises(InputError, match=re.escape(message)):
             translator.hypotheses(["one"], **options)
@@ -147,11 +153,11 @@ def test_files_without_text(of_numbers, tmp_path):
     for path, message in (
         (
             of_numbers.path,
-            r"checkpoint_last.pt: not an export with dictionaries and pieces \(a file \*.safetensors\); to write one: fairseq",
+            r"checkpoint_last.pt: is not an export, because the name does not end in .safetensors; write an export with dictionaries and",
         ),
         (
             tmp_path / "a.safetensors",
-            "a.safetensors: this export contains no dictionaries and no word pieces; to write one: fairseq-reservoir export",
+            "a.safetensors: is an export without dictionaries and word pieces; write an export with dictionaries and pieces by",
         ),
         (tmp_path / "b.safetensors", "b.safetensors: no such file"),
     ):

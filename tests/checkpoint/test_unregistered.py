@@ -8,7 +8,7 @@ from fairseq_reservoir import cli
 from fairseq_reservoir.errors import InputError
 from tests.support.commands import train
 
-LINE = "the architecture mine_tiny is not registered here; give the --user-dir that registers it"
+LINE = "the architecture mine_tiny is not registered; give the --user-dir that registers it"
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_a_task(of_l_and_t, tmp_path, task):
     torch.save(state, tmp_path / "of_mine.pt")
     with pytest.raises(SystemExit) as leaving:
         cli.main(["export", str(tmp_path / "of_mine.pt"), str(tmp_path / "model.safetensors")])
-    line = "the task mine is not registered here; give the --user-dir that registers it"
+    line = "the task mine is not registered; give the --user-dir that registers it"
     assert str(leaving.value) == f"fairseq-reservoir: error: {line}"
     with pytest.raises(InputError, match=line):  # as from Python, and in fairseq-eval-lm
         checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "of_mine.pt")])

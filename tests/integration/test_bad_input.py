@@ -168,10 +168,10 @@ def test_odd_values_are_refused_before_data_is_looked_for(tmp_path, monkeypatch,
         ("", "line 1 must be COUNT DIM"),
         ("nonsense\n", "line 1 must be COUNT DIM"),
         (f"1 {LONG}\n", "the model needs 16"),
-        ("1 16\na 1 2 3\n", "line 2 has 3 numbers, but needs 16"),
+        ("1 16\na 1 2 3\n", "line 2 has 3 numbers, but the model needs 16"),
         ("1 16\na" + " x" * 16 + "\n", "line 2 has a value that is not a number"),
         ("1 16\na" + " nan" * 16 + "\n", "line 2 contains a number that is not finite"),
-        ("1 16\nzzz" + " 1" * 16 + "\n", "has none of the dictionary's entries"),
+        ("1 16\nzzz" + " 1" * 16 + "\n", "contains none of the dictionary's entries"),
     ],
 )
 @pytest.mark.parametrize("side", ["encoder", pytest.param("decoder", marks=pytest.mark.slow)])
@@ -208,7 +208,10 @@ def test_word_vectors_of_any_model_are_checked_and_counted(toy_data, tmp_path, a
     flags = f"--arch {arch} --encoder-embed-path {vectors} --max-update 1 --save-dir {save_dir}".split()
     for content, message in (
         ("1 3\na 1 2 3\n", "its vectors have 3 numbers, but the model needs 64"),
-        (f"1 64\nzzz{' 1' * 64}\n", "has none of the dictionary's entries; is this the file of the other language?"),
+        (
+            f"1 64\nzzz{' 1' * 64}\n",
+            "contains none of the dictionary's entries; is this the file of the other language?",
+        ),
     ):
         vectors.write_text(content)
         line, status = answer = error_of(toy_data, *flags, begin=RUN)

@@ -73,9 +73,10 @@ def test_a_start_from_the_other_dictionary(model, texts, tmp_path, way):
         ("target", "--tgtdict (with --joined-dictionary --srcdict)") if way == "decoder" else ("source", "--srcdict")
     )
     assert status == 2 and line.strip().splitlines()[-1] == (
-        f"fairseq-train: error: {given} {path}: its {side} dictionary has 12 entries like {texts['other']}/dict.txt, but other words or "
-        "another order, so each word would start with the vector of another word; prepare DATA with the model's dictionary "
-        f"(fairseq-preprocess {makes}); to train anyway, give --allow-other-dictionary (or set FAIRSEQ_RESERVOIR_ALLOW_OTHER_DICTIONARY=1)"
+        f"fairseq-train: error: {given} {path}: the model's {side} dictionary and {texts['other']}/dict.txt both have 12 entries, but "
+        "different words or a different order, so words would start with the vectors of other words; prepare DATA with the model's "
+        f"dictionary (fairseq-preprocess {makes}); "
+        "to train anyway, give --allow-other-dictionary (or set FAIRSEQ_RESERVOIR_ALLOW_OTHER_DICTIONARY=1)"
     )
     assert not (tmp_path / "ck" / "checkpoint_last.pt").exists()
     right = train(texts["same"], *flags, begin=RUN).losses[0]
@@ -93,7 +94,7 @@ def test_an_export_and_the_stack_of_a_translation_model(texts, tmp_path):
     cli.main(["export", str(path), str(out)])
     for flag, file in (("--finetune-from-model", out), ("--start-encoder-from", path), ("--start-encoder-from", out)):
         line, status = error_of(texts["other"], *sizes, *ONE, flag, file, "--save-dir", tmp_path / "second")
-        said = f"{flag} {file}: its source dictionary has 12 entries like {texts['other']}/dict.en.txt, but other words"
+        said = f"{flag} {file}: the model's source dictionary and {texts['other']}/dict.en.txt both have 12 entries, but different words"
         assert status == 2 and said in line.strip().splitlines()[-1]
 
 
@@ -102,9 +103,7 @@ def test_compared_dictionaries(caplog):
     refuse = other_dictionary.refuse_other_dictionary
     refuse("--restore-file a.pt", trained, with_words("abc", "de"))
     refuse("--restore-file a.pt", trained, with_words("abcx", "dex"))  # of another size: the tensors do not fit
-    with pytest.raises(
-        InputError, match=r"^--restore-file a.pt: its target dictionary has 6 entries like the target dic"
-    ):
+    with pytest.raises(InputError, match=r"^--restore-file a.pt: the model's target dictionary and the target dic"):
         refuse("--restore-file a.pt", trained, with_words("abc", "ed"))
     refuse("--start-encoder-from a.pt", trained, with_words("abc", "ed"), sides=("source",))
     refuse("--restore-file a.pt", trained, with_words("cba", "ed", dicts={}))
@@ -112,7 +111,7 @@ def test_compared_dictionaries(caplog):
     caplog.set_level(logging.INFO)
     refuse("--restore-file a.pt", {}, with_words("cba", "ed"))
     assert caplog.messages == [
-        "--restore-file a.pt: stores no hash of its dictionary; make sure that it equals the dictionary in DATA"
+        "--restore-file a.pt: does not store a hash of the model's dictionary; make sure that this dictionary equals the one in DATA"
     ]
 
 
@@ -121,9 +120,7 @@ def test_token_vectors_of_a_roberta(monkeypatch):
     for word in "acb":
         dictionary.add_symbol(word)
     refused = ("--mask-embeddings-from a.pt", trained, dictionary, "source", "that of DATA")
-    with pytest.raises(
-        InputError, match="^--mask-embeddings-from a.pt: its source dictionary has 7 entries like that of"
-    ):
+    with pytest.raises(InputError, match="^--mask-embeddings-from a.pt: the model's source dictionary and that of"):
         other_dictionary.refuse_other_words(*refused)
     monkeypatch.setenv(other_dictionary.ALLOW, "1")
     other_dictionary.refuse_other_words(*refused)

@@ -1,7 +1,8 @@
 """Cached CTranslate2 models: one folder for each export, converter and version of CTranslate2.
 
-The name of a folder ends in a hash of the export's bytes and of both versions. The file ``complete`` has the SHA-256 of all other files
-in the folder. A folder is written under a temporary name and renamed. A damaged one is converted again.
+The name of a folder ends in a hash of the export's bytes, the converter's version and the version of CTranslate2. The file ``complete`` has
+the SHA-256 of all other files in the folder. A folder is written under a temporary name and renamed. If a folder is damaged, the export is
+converted again.
 """
 
 import hashlib
@@ -27,14 +28,14 @@ _COMPLETE = "complete"
 def model_folder(path: str, text: TextParts) -> Iterator[Path]:
     """Context with the folder of an export's CTranslate2 model. Convert the export if no valid folder is cached.
 
-    If the cache cannot be written, the folder is a temporary one, which is deleted at the end.
+    If the cache cannot be written, a temporary folder is used and deleted at the end.
 
     Raises:
         InputError: the file is not usable, or CTranslate2 cannot represent its model.
     """
     folder = _cache() / f"{Path(path).stem[:40]}-{_key(path)}"
     if _is_valid(folder):
-        logger.info("%s: CTranslate2 model of an earlier run, %s", path, folder)
+        logger.info("%s: uses the CTranslate2 model of an earlier run, %s", path, folder)
         yield folder
         return
     with _temporary_folder() as temporary:

@@ -25,7 +25,7 @@ _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_accurate": "GELUTanh", "ge
 
 @dataclass
 class _Options:
-    """The options of a trained Transformer that change how its weights are used, with fairseq's defaults."""
+    """Options of a trained Transformer that affect the computation, with fairseq's defaults."""
 
     encoder_attention_heads: int = 8
     encoder_normalize_before: bool = False
@@ -45,14 +45,14 @@ class _Options:
 
 @dataclass
 class PositionLimits:
-    """The options of a task or model that limit the length of a sentence, with fairseq's defaults."""
+    """Options of a task or a model that limit the length of sentences, with fairseq's defaults."""
 
     max_source_positions: int = 1024
     max_target_positions: int = 1024
 
     @classmethod
     def of_export(cls, body: dict[str, Any]) -> "PositionLimits":
-        """Return the limits of both the task and the model."""
+        """Return the model's limits. The task may have a smaller limit of the source length."""
         task, model = (read(cls, _options_of(body, group)) for group in ("task", "model"))
         return cls(min(task.max_source_positions, model.max_source_positions), model.max_target_positions)
 
@@ -137,7 +137,7 @@ def _other_flag(options: _Options) -> str | None:
 
 
 def _check_dictionaries(path: str, body: dict[str, Any], text: TextParts) -> None:
-    """Refuse text parts with other dictionaries than those of the training."""
+    """Refuse text parts if their dictionaries differ from the training dictionaries."""
     for side, described in body["dictionaries"].items():
         symbols = [*_SPECIAL, *(text.source if side == "source" else text.target)]
         if len(symbols) != described["entries"] or digest.of_symbols(symbols) != described["sha256"]:
@@ -145,10 +145,12 @@ def _check_dictionaries(path: str, body: dict[str, Any], text: TextParts) -> Non
 
 
 def _refuse_undrawable(path: str, body: dict[str, Any], tensors: dict[str, Any]) -> None:
-    """Refuse random orthogonal matrices that are not stored. Their last bits depend on torch's linear algebra."""
+    """Refuse random orthogonal matrices that are not stored. Only torch's linear algebra computes them with the same last bits."""
     for name, random in body["random"].items():
         if name not in tensors and random.get("initialiser") == "orthogonal":
-            raise CannotConvert(f"{path}: {name} is not stored (--regenerate), and only torch draws it again")
+            raise CannotConvert(
+                f"{path}: {name} is not stored (the export was written with --regenerate) and can only be drawn with torch"
+            )
 
 
 def _spec(weights: Weights, options: _Options) -> Any:
@@ -205,7 +207,7 @@ def _fill_layer(spec: Any, weights: Weights, place: str, width: int) -> None:
 
 
 def _fill_linear(spec: Any, weights: Weights, *places: str) -> None:
-    """Copy one linear layer, or several that are computed as one."""
+    """Copy one linear layer, or concatenate several that CTranslate2 computes as one."""
     matrices = [weights.matrix(place) for place in places]
     biases = [weights.vector(f"{place}.bias", len(matrix)) for place, matrix in zip(places, matrices)]
     spec.weight, spec.bias = np.concatenate(matrices), np.concatenate(biases)
@@ -217,10 +219,10 @@ def _fill_norm(spec: Any, weights: Weights, place: str, width: int) -> None:
 
 
 def sinusoidal(rows: int, width: int) -> Array:
-    """Return fairseq's table of sinusoidal positions, (rows, width), float32, with a row of 0 for padding.
+    """Return fairseq's table of sinusoidal positions, (rows, width), float32. The row of the padding symbol is 0.
 
     Frequencies and angles are rounded to float32 as in fairseq. The functions are computed in float64, because NumPy's float32 versions
-    are less exact than torch's. Most entries then have the bits of torch's table.
+    are less exact than torch's. Most entries are then bitwise equal to torch's table.
     """
     half = width // 2
     exponents = np.arange(half, dtype=np.float32) * np.float32(-math.log(10000) / (half - 1))

@@ -36,10 +36,10 @@ def open_translator(path: str, int8: bool = False) -> "CT2Translator":
 
 
 class CT2Translator:
-    """Translator of an export. ``hypotheses`` returns the hypotheses of ``fairseq-generate``, except for rounding.
+    """Translator of an export. Up to rounding, ``hypotheses`` returns the same hypotheses as ``fairseq-generate``.
 
-    Two hypotheses whose scores differ by less than the rounding may be exchanged. A translation that is cut short at ``max_len_b`` has
-    a score without the end of sentence.
+    If the scores of two hypotheses differ by less than the rounding error, their order may change. If a translation is cut short at
+    ``max_len_b``, its score does not include the end of sentence.
 
     Args:
         path: path of the export.
@@ -109,8 +109,7 @@ class CT2Translator:
     def _log_not_empty(self, sources: list[list[str]]) -> list[float]:
         """Return the logarithm of the probability that the first token of a translation is not the end of sentence, for each source.
 
-        Neither program allows an empty translation. CTranslate2 divides the probabilities of the first token by this probability, and
-        fairseq does not.
+        Neither program allows an empty translation. Only CTranslate2 divides the probabilities of the first token by this probability.
         """
         results = self._translator.score_batch(
             sources, [[] for _ in sources], max_input_length=0, max_batch_size=len(sources)
@@ -118,7 +117,7 @@ class CT2Translator:
         return [math.log1p(-min(math.exp(result.log_probs[0]), 1 - _SMALLEST)) for result in results]
 
     def _best(self, result: Any, not_empty: float, lenpen: float, most: int) -> list[PartHypothesis]:
-        """Return all hypotheses with fairseq's scores, the best one first."""
+        """Return all hypotheses with scores as in fairseq, the best one first."""
         found = []
         for symbols, score in zip(result.hypotheses, result.scores):
             is_cut = len(symbols) >= most
@@ -134,7 +133,7 @@ class CT2Translator:
         return self.limits.longest_source
 
     def longest_target(self) -> int:
-        """Return the maximum number of tokens of a translation, without the end of sentence, for any ``max_len_b``."""
+        """Return the model's maximum number of tokens in a translation, without the end of sentence. ``max_len_b`` is not considered."""
         return self.limits.longest_target
 
 

@@ -1,4 +1,4 @@
-"""The weights of an exported Transformer as NumPy arrays: masks are multiplied, rounded weights are scaled."""
+"""The weights of an exported Transformer as NumPy arrays. Masks are multiplied into the weights, and rounded weights are scaled."""
 
 import re
 
@@ -19,7 +19,7 @@ _BOOKKEEPING = re.compile(r"(.*\.)?(num_updates|version|_float_tensor|reservoir_
 
 
 class Weights:
-    """The arrays of an export (``reader.arrays``) under the names of fairseq's ``transformer``. It records which arrays are used."""
+    """The arrays of an export (``reader.arrays``) under the names of fairseq's ``transformer``. Records which arrays are used."""
 
     def __init__(self, path: str, arrays: dict[str, Array]) -> None:
         self.path, self.arrays = path, arrays
@@ -34,8 +34,8 @@ class Weights:
     def matrix(self, place: str) -> Array:
         """Return the matrix of a module.
 
-        Its value is the stored weight; or W * M of a random matrix W and a mask M; or levels times scales of rounded weights.
-        Masked and rounded matrices may be those of the layer that a stack shares.
+        This is the stored weight, the product W * M of a random matrix W and a mask M, or the product of a rounded weight's levels and
+        scales. If all layers of a stack share one layer, masked and rounded matrices may come from the shared layer.
 
         Raises:
             CannotConvert: the export has no matrix of this name.
@@ -46,7 +46,9 @@ class Weights:
         if found is None:
             found = self._rounded(place)
         if found is None:
-            raise CannotConvert(f"{self.path}: has no matrix {place}, so it is not a Transformer of CTranslate2")
+            raise CannotConvert(
+                f"{self.path}: has no matrix {place}, so CTranslate2's Transformer cannot represent the model"
+            )
         return found
 
     def _masked(self, place: str) -> Array | None:
@@ -74,7 +76,7 @@ class Weights:
         return None
 
     def vector(self, name: str, size: int, otherwise: float = 0.0) -> Array:
-        """Return a bias or a LayerNorm's vector. If the model has none, all entries have the value ``otherwise``."""
+        """Return the vector of a bias or a LayerNorm. If the model does not have it, all entries are ``otherwise``."""
         found = self.find(name)
         return np.full(size, otherwise, dtype=np.float32) if found is None else found
 
@@ -87,7 +89,7 @@ class Weights:
         """Refuse an export with a tensor that no part of a Transformer uses, such as an adapter.
 
         Raises:
-            CannotConvert: there is such a tensor.
+            CannotConvert: the export has an unused tensor.
         """
         for name in sorted(self.arrays.keys() - self._used):
             if not _BOOKKEEPING.fullmatch(name):

@@ -95,7 +95,9 @@ def test_other_models_are_refused(flags, reason, toy_data, tmp_path):
 
 def test_random_matrices_that_only_torch_draws(toy_data, tmp_path):
     path = exported(toy_data, tmp_path, "--reservoir-encoder T", regenerate=True)
-    with pytest.raises(CannotConvert, match="is not stored .--regenerate., and only torch draws it again"):
+    with pytest.raises(
+        CannotConvert, match="is not stored .the export was written with --regenerate. and can only be drawn with torch"
+    ):
         conversion.convert(str(path), export_file.read_text(path))
 
 
