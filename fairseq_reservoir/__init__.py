@@ -14,7 +14,7 @@ from .fairseq_repairs.version import __version__ as __version__
 
 @functools.cache
 def register() -> None:
-    """Register the models with fairseq and install the hooks. A second call does nothing.
+    """Register the models with fairseq and install the hooks. Repeated calls do nothing.
 
     If fairseq is not installed, nothing is registered, but the tensors of an export can still be read.
 

@@ -36,7 +36,7 @@ from .fairseq_repairs.version import __version__, is_plugin
 # These commands build no model and can start without torch and fairseq.
 _LIGHT = ("report", "sweep", "doctor")
 _VERBOSE = (
-    "also print fairseq's log and the libraries' warnings to standard error. `export` then prints more about the file"
+    "also print fairseq's log and the libraries' warnings to standard error. `export` also prints details of the file"
 )
 _ABOUT = "Show which parts of a fairseq model are trained and which are frozen. Export and measure checkpoints. Run and compare trainings."
 
@@ -63,7 +63,7 @@ def main(arguments=None) -> None:
     for name, subparser in commands.choices.items():
         if name not in _LIGHT:
             subparser.add_argument(
-                "--user-dir", metavar="DIR", help="Python package (a folder) that registers your own kinds of layer"
+                "--user-dir", metavar="DIR", help="folder of a Python package that registers your own kinds of layer"
             )
             subparser.add_argument("--verbose", action="store_true", help=_VERBOSE)
     try:
@@ -92,7 +92,9 @@ def _prepare(known):
         InputError: torch or fairseq is not installed.
     """
     if missing := [name for name in ("torch", "fairseq") if not find_spec(name)]:
-        raise InputError(f"{known.command}: needs {' and '.join(missing)}: run bash scripts/setup.sh in a clone")
+        raise InputError(
+            f"{known.command}: needs {' and '.join(missing)}; run bash scripts/setup.sh in a clone of the repository"
+        )
     with postponed(), lazy_configurations():
         register()
     _import_user_dir(known.user_dir)
@@ -103,7 +105,7 @@ def _import_user_dir(folder):
     if folder is None or is_plugin(Path(folder)):
         return
     if not os.path.isfile(os.path.join(folder, "__init__.py")):  # pathlib raises for names of more than 255 bytes
-        raise InputError(f"--user-dir {folder}: not a folder with a file __init__.py")
+        raise InputError(f"--user-dir {folder}: is not a folder with a file __init__.py")
     from fairseq.utils import import_user_module
 
     try:
@@ -121,10 +123,10 @@ def _user_dir_in(arguments):
 
 
 class _ParserWithOurFlags(argparse.ArgumentParser):
-    """Parser of a subcommand with one-line errors, and with the plugin's flags in its ``--help``.
+    """Parser of a subcommand. Its errors have one line, and its ``--help`` lists the plugin's flags.
 
-    ``--help`` also lists the kinds of layer that a ``--user-dir`` registers. It imports fairseq only if a ``--user-dir`` is given,
-    because the import takes seconds.
+    ``--help`` also lists the kinds of layer that a ``--user-dir`` registers. fairseq is imported only if a ``--user-dir`` is given, because
+    the import takes seconds.
     """
 
     arguments: Sequence[str] = ()

@@ -1,6 +1,6 @@
 """Atomic writing of files and folders, and safe reading of paths that may not be regular files.
 
-If the process is killed or the disk is full, an output is either the old file or the complete new file.
+If the process is killed or the disk is full, the path has either the old file or the complete new file.
 """
 
 import errno
@@ -22,7 +22,7 @@ def check_file(what: str, path: str | Path, or_pipe: bool = False) -> None:
     Args:
         what: the flag or argument that gave the path.
         path: the path.
-        or_pipe: whether a pipe or device is also allowed. It is not opened, because that could block.
+        or_pipe: whether a pipe or device is also allowed. A pipe is not opened, because opening it could block.
 
     Raises:
         InputError: the path is missing, unreadable or a folder.
@@ -110,8 +110,8 @@ def replacing_together(paths: Sequence[str | Path], refusal: str = _REFUSAL):
     """Context manager that replaces several files together. It yields a temporary name for each of ``paths``.
 
     A reader never finds an old file together with a new one. All old files except the first are renamed to
-    ``path.<process id>.old`` before the first new file is renamed to its path. If the process is killed, there are all old files,
-    all new files, or some paths without a file. Nothing is deleted before all new files have their paths. If the body raises, all
+    ``path.<process id>.old`` before the first new file is renamed to its path. If the process is killed, the paths have all old files or
+    all new files, or some paths have no file. Old files are deleted only after all new files have been renamed. If the body raises, all
     files are unchanged.
 
     Args:
@@ -212,7 +212,7 @@ def _refuse(error: Exception, refusal: str, path) -> None:
 
 
 def _os_error_in(error) -> OSError | None:
-    """First OSError in a chain of causes. torch's writer may wrap an OSError in another error."""
+    """Return the first OSError in an error's chain of causes. torch's writer may wrap an OSError in a different error."""
     while error is not None and not isinstance(error, OSError):
         error = error.__cause__ or error.__context__
     return error
@@ -228,7 +228,7 @@ def sync(path) -> None:
 
 
 def open_regular(path):
-    """Open a regular file, or a link to one, for reading bytes. Never opens a FIFO, a socket or a device.
+    """Open a regular file, or a link to a regular file, for reading bytes. Never opens a FIFO, a socket or a device.
 
     Raises:
         OSError: the file does not exist, is not a regular file, or cannot be opened.
@@ -248,7 +248,7 @@ def read_regular(path, most: int) -> bytes:
     """Read a regular file of at most ``most`` bytes.
 
     Raises:
-        OSError: as in ``open_regular``, or the file is larger.
+        OSError: as in ``open_regular``, or the file has more than ``most`` bytes.
     """
     with open_regular(path) as file:
         content = file.read(most + 1)
@@ -267,7 +267,7 @@ def read_text(path, most: int) -> str:
 
 
 def regular(path) -> os.stat_result | None:
-    """Status of a regular file. Links are followed. None for anything else."""
+    """Return the status of a regular file or of a link to one; None if the path is anything else."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -282,8 +282,8 @@ def fault_of_own_file(path, in_place: bool = True) -> str:
 
     Args:
         path: the path.
-        in_place: whether the existing file will be opened for writing. If a new file will replace it instead, hard links are
-            allowed, because the old file keeps its content under its other name.
+        in_place: whether the existing file will be opened for writing. If a new file will replace the existing file, hard links are
+            allowed, because the old content stays under its other name.
 
     Raises:
         OSError: the file's status cannot be read.
@@ -346,7 +346,7 @@ def _check_kind(status):
 
 
 def is_alive(process_id: int) -> bool:
-    """Return whether a process with this id exists, of any user of this machine. Also true for an id too large for the system."""
+    """Return whether any user of this machine has a process with this id. Return True for an id that is too large to check."""
     try:
         os.kill(process_id, 0)
     except ProcessLookupError:

@@ -106,7 +106,7 @@ def test_with_another_kind_of_that_letter_it_is_refused_by_name(ran, file, regis
         cli.main(["size", str(path)])
     assert str(leaving.value) == (
         f"fairseq-reservoir: error: {path}: its encoder LAL has the user-defined layer A (gated linear unit), which is "
-        "not the one registered here (moving mean); give the --user-dir that registers it"
+        "registered as a different kind (moving mean); give the --user-dir that registers it"
     )
 
 
@@ -123,14 +123,14 @@ def test_training_and_translating_without_it_are_refused(ran, toy_data, run_fair
 
 @pytest.mark.parametrize("folder", ["none", "x" * 300])  # a name has at most 255 bytes
 def test_a_folder_that_is_not_there(folder):
-    with pytest.raises(SystemExit, match="--user-dir (none|x+...x+): not a folder with a file __init__.py"):
+    with pytest.raises(SystemExit, match="--user-dir (none|x+...x+): is not a folder with a file __init__.py"):
         cli.main(["plan", "--arch", "reservoir_transformer_tiny", "--user-dir", folder])
 
 
 def test_help_names_its_letters(ran):
     ended = run_command("fairseq-reservoir", "plan", "--user-dir", ran[0] / "mykinds", "--help")
     assert "plan: letters of your --user-dir (reservoir_*):\n  A/a  gated linear unit, of mykinds\n" in ended.stdout
-    with pytest.raises(SystemExit, match="--user-dir none: not a folder"):
+    with pytest.raises(SystemExit, match="--user-dir none: is not a folder"):
         cli.main(["plan", "--user-dir", "none", "--help"])
 
 

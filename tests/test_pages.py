@@ -122,7 +122,10 @@ def test_the_commands_of_a_page(page, request, tmp_path, monkeypatch, capfd):
             "CTranslate2's model in int8",
         ],
         "one-random-layer.md": ["seen through 3 masks"],
-        "the-smallest-file.md": ["17 random tensors 0 stored, 17 drawn again", "dictionaries and word pieces in it"],
+        "the-smallest-file.md": [
+            "stores 0 of 17 random tensors, loading draws 17 from the seed",
+            "dictionaries and word pieces in it",
+        ],
     }
     if "> text.de" in PAGES[page]:
         assert (tmp_path / "text.de").read_text().count("\n") == 3

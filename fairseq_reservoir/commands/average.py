@@ -1,7 +1,7 @@
 """``fairseq-reservoir average``: the mean of several checkpoints of one run."""
 
 HELP = """\
-Writes a checkpoint with the mean of the trained tensors of several checkpoints of one run, such as its last checkpoints. Masks
+Writes a checkpoint with the mean of the trained tensors of several checkpoints of one run, such as the last three. Masks
 are selected again from the mean scores. Random tensors stay the same, bit by bit. Checkpoints with different seeds or plans are refused.
 
   fairseq-reservoir average checkpoints/checkpoint8.pt checkpoints/checkpoint9.pt checkpoints/checkpoint10.pt mean.pt

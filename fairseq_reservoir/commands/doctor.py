@@ -21,14 +21,14 @@ FAIRSEQ_RESERVOIR_WITHOUT switches off repairs by their names, separated by comm
 """
 # Module, packages that contain it, requirement for pip, purpose.
 NEEDED = (
-    ("torch", ("torch",), "torch>=2.6,<2.14", "all but translate, report and sweep"),
+    ("torch", ("torch",), "torch>=2.6,<2.14", "everything except translate, report and sweep"),
     (
         "fairseq",
         ("fairseq-fixed", "fairseq"),
         "fairseq-fixed==0.12.3.1",
-        "all but translate, report, sweep and reading exports",
+        "everything except translate, report, sweep and reading exports",
     ),
-    ("numpy", ("numpy",), "numpy>=1.21.3,<3", "all but report and sweep"),
+    ("numpy", ("numpy",), "numpy>=1.21.3,<3", "everything except report and sweep"),
     ("safetensors", ("safetensors",), "safetensors", "exports"),
     ("sacrebleu", ("sacrebleu",), "sacrebleu>=2.3", "BLEU"),
     ("sentencepiece", ("sentencepiece",), "sentencepiece", "--bpe sentencepiece"),
@@ -53,7 +53,7 @@ _NAME = 23
 def add_parser(commands) -> None:
     parser = commands.add_parser(
         "doctor",
-        help="print versions, repairs of fairseq, threads, processor, GPUs and advice: for issue reports",
+        help="print versions, repairs of fairseq, threads, processor, GPUs and advice, for issue reports",
         description=HELP,
     )
     parser.set_defaults(run=run)
@@ -94,7 +94,7 @@ def _versions(advice):
 
 
 def _mark(module, version, advice):
-    """Return " (not tried)" and add a line to ``advice`` if the (name, version) is not in ``TRIED``; otherwise return ""."""
+    """Return " (not tried)" and add a line to ``advice`` if ``version``, a pair (name, version), is not in ``TRIED``; else return ""."""
     tried = TRIED.get(module)
     found = " ".join(version or ())
     if not (tried and found) or any(re.match(rf"{re.escape(each)}(?!\d)", found) for each in tried):
@@ -114,7 +114,7 @@ def _version(packages):
 
 
 def _installed(module, packages, purpose):
-    """Return the text for a module: its version or an error in one line. Also return False if ``pip install`` of it may help."""
+    """Return a module's version, or an error in one line. The second value is False if ``pip install`` of the module may help."""
     found = _version(packages)
     named = " ".join(found) if found and found[0] != module else found[1] if found else "of an unknown version"
     try:
@@ -176,7 +176,7 @@ def _machine(advice):
 
 
 def processor_name(info: str) -> str:
-    """Name of the processor in the text of /proc/cpuinfo, or else the name that Python's ``platform`` reports."""
+    """Return the processor's name from the text of /proc/cpuinfo. Without such a line, return the name from Python's ``platform``."""
     named = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
     return named[1] if named else platform.processor() or platform.machine()
 
@@ -185,7 +185,7 @@ def processor_features(info: str) -> dict[str, str]:
     """Search the text of /proc/cpuinfo for ``bf16``, ``AMX`` and ``AVX-512`` instructions.
 
     Returns:
-        "yes" with the names of the instructions, "no" or "unknown" for each of the three.
+        For each of the three names: "yes" with the names of the instructions found, "no", or "unknown".
     """
     listed = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", info, re.MULTILINE)
     if listed is None:
@@ -209,7 +209,7 @@ def _threads(torch, cores, advice):
         )
     elif torch and torch.get_num_threads() > 1 and load > cores / 2:
         advice.append(
-            f"{load:.1f} cores are already busy, which slows down multi-threaded work most."
+            f"{load:.1f} cores are already busy, which makes multi-threaded work much slower."
             " Set OMP_NUM_THREADS=1, or train with --threads 1"
         )
     return [

@@ -19,7 +19,9 @@ def add_parser(commands) -> None:
         description=HELP,
     )
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint or an export")
-    parser.add_argument("prefix", metavar="PREFIX", help="the files to write, without .SRC, .TGT or .txt at their end")
+    parser.add_argument(
+        "prefix", metavar="PREFIX", help="beginning of the names of the files, without .SRC, .TGT or .txt"
+    )
     parser.add_argument("--data", metavar="DATA", help="folder of the dictionaries (default: the training's DATA)")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
     parser.set_defaults(run=run)
@@ -41,7 +43,7 @@ def run(known, _):
         raise InputError(f"CHECKPOINT {known.checkpoint}: {source.config.model._name} has no token embeddings")
     for place in places:
         if not hasattr(source.model.get_submodule(place), "weight"):
-            raise InputError(f"CHECKPOINT {known.checkpoint}: its {place} is not a table with one vector per word")
+            raise InputError(f"CHECKPOINT {known.checkpoint}: {place} is not a table with one vector per word")
     text = None if known.data else packed_file.text_of(known.checkpoint)
     if text:
         task = task_of_text(packed_file.read_body(known.checkpoint), text)
@@ -69,6 +71,6 @@ def run(known, _):
 
 
 def _places(model) -> list[str]:
-    """Names of the modules with token embeddings: the encoder's and the decoder's, or the only one. A tied module has both names."""
+    """Return the names of the modules with token embeddings. A module that encoder and decoder share is returned under both names."""
     names = [name for name, _ in model.named_modules(remove_duplicate=False)]
     return [name for name in names if name.rpartition(".")[2] == "embed_tokens"]

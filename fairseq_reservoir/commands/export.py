@@ -1,9 +1,9 @@
-"""``fairseq-reservoir export``: a checkpoint as one small file without pickle."""
+"""``fairseq-reservoir export``: convert a checkpoint to one small file without pickle."""
 
 HELP = """\
 Writes a checkpoint of this plugin's models as a safetensors file. The file contains the seed and the SHA-256 of every random tensor,
 masks and rounded weights as bits, trained tensors, the slot table (the list of trained and frozen tensors by layer), the configuration and
-hashes of the dictionaries. It contains no optimizer state. It does not store random tensors that are equal on every machine. It stores
+hashes of the dictionaries. It contains no optimizer state. Random tensors that are equal on every machine are not stored. The file stores
 orthogonal tensors unless --regenerate is given. The file loads without pickle and can be used in place of the checkpoint:
 
   fairseq-reservoir export checkpoints/checkpoint_best.pt model.safetensors --dtype fp16
@@ -19,32 +19,33 @@ If you give the model that splits words into pieces, the file also contains the 
 def add_parser(commands) -> None:
     parser = commands.add_parser(
         "export",
-        help="write a checkpoint as seed, masks and trained tensors",
+        help="write a small file with the seed, masks and trained tensors of a checkpoint",
         description=HELP,
     )
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint of one of this plugin's models")
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint of a model of this plugin")
     parser.add_argument("out", metavar="OUT.safetensors", help="the file to write")
     parser.add_argument(
         "--dtype",
         default="fp32",
-        help="fp32, fp16 or bf16: number type of the tensors that are not random (default: fp32, without rounding)",
+        help="fp32, fp16 or bf16: dtype of the tensors that are not random (default: fp32, without rounding)",
     )
     parser.add_argument("--with-weights", action="store_true", help="store every random tensor")
     parser.add_argument(
         "--regenerate",
         action="store_true",
-        help="store no random tensor, not even orthogonal ones. A machine that computes different last bits refuses the file",
+        help="store no random tensor, not even orthogonal ones. A machine that draws such a tensor with different bits cannot load"
+        " the file",
     )
     parser.add_argument(
         "--compact",
         action="store_true",
         help="compress masks and numbers almost to their entropy. Writing and reading such a file needs the package constriction"
-        " (extra compact). Without this flag, reading the file needs no other package",
+        " (extra compact). Files written without --compact do not need this package",
     )
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
     parser.add_argument("--data", metavar="DATA", help="folder of the dictionaries (default: the training's DATA)")
     text = parser.add_argument_group(
-        "preparation of text, so that `translate` needs no other file; with each of these flags the file stores the dictionaries"
+        "preparation of text, so that `translate` needs only this file; each of these flags also stores the dictionaries"
     )
     text.add_argument(
         "--sentencepiece-model",
@@ -54,16 +55,18 @@ def add_parser(commands) -> None:
     text.add_argument(
         "--bpe-codes", metavar="FILE", help="the codes of subword-nmt or fastBPE that split the source sentences"
     )
-    text.add_argument("--with-text", action="store_true", help="the data are whole words, not word pieces")
+    text.add_argument(
+        "--with-text", action="store_true", help="store the dictionaries of data that are whole words, not word pieces"
+    )
     text.add_argument(
         "--tokenizer",
         metavar="moses",
-        help="Moses tokenized the text before it was split; the same as fairseq's --tokenizer",
+        help="the text was tokenized with Moses before words were split, as with fairseq's --tokenizer moses",
     )
     text.add_argument(
         "--moses-no-dash-splits",
         action="store_true",
-        help="Moses did not split words at dashes; the same as fairseq's flag",
+        help="Moses did not split words at dashes, as with fairseq's flag of this name",
     )
     text.add_argument("--lowercase", action="store_true", help="the data are in lower case")
     card = parser.add_argument_group("a model card, with Hugging Face's metadata header")
@@ -71,13 +74,13 @@ def add_parser(commands) -> None:
         "--card", metavar="FILE.md", help="write a model card: languages, plan, sizes and how to use the file"
     )
     card.add_argument(
-        "--card-license", metavar="NAME", help="licence of the model, such as mit (default: none is named)"
+        "--card-license", metavar="NAME", help="licence of the model, such as mit (default: the card names no licence)"
     )
     card.add_argument("--card-data", metavar="TEXT", help="description of the training data")
     card.add_argument(
         "--card-bleu",
         metavar="JSON",
-        help="scores with their signatures: the output of `sacrebleu REFERENCES -i TRANSLATIONS`, in a file",
+        help="file with the output of `sacrebleu REFERENCES -i TRANSLATIONS`: scores and signatures",
     )
     parser.set_defaults(run=run)
 

@@ -24,7 +24,7 @@ GROUPS = {
     "layers of a plan (reservoir_*)": (
         "reservoir_norm reservoir_train_layernorm reservoir_no_dropout reservoir_kernel_sizes"
     ),
-    "freezing: components (reservoir_*, frozen_*; supermask_*: only --freeze, and masks stay as drawn)": (
+    "freezing: components (reservoir_*, frozen_*; supermask_*: only --freeze, which also freezes masks)": (
         "freeze freeze_except frozen_init reservoir_seed"
     ),
     "freezing: adapters (reservoir_*, frozen_*)": "frozen_adapter frozen_adapter_rank frozen_adapter_scale",
@@ -54,7 +54,7 @@ GROUPS = {
 
 
 def in_groups() -> str:
-    """Format the groups: each of our flags once with its help, and the names of fairseq's model flags."""
+    """Format the groups. Each flag of the plugin appears once with its help. fairseq's model flags appear as names only."""
     options = _options()
     parts = [
         "Brackets contain the architectures that have the flags. In frozen_A, A stands for any fairseq architecture."
@@ -72,7 +72,7 @@ def _own_kinds() -> list[str]:
 
 
 def _options() -> dict[str, dataclasses.Field]:
-    """Map the name of each option to its field. If several dataclasses have an option, the first one is used: it has the longest help."""
+    """Map the name of each option to its field. If several dataclasses have an option, use the first, with the longest help."""
     found: dict[str, dataclasses.Field] = {}
     for options in (
         ReservoirOptions,

@@ -15,7 +15,7 @@ _POSTPONED = ("sklearn", "sklearn.metrics", "scipy.stats", "tabulate")
 
 
 class _Postponed(ModuleType):
-    """Placeholder of a module. Its functions import the real module when they are called."""
+    """Placeholder of a module. Calling one of its functions imports the real module."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

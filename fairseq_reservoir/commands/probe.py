@@ -8,16 +8,17 @@ from ..files import check_out, replacing
 from ..options.number_rules import Rule, check as check_rules
 
 HELP = """\
-Trains a linear classifier (logistic regression) on the outputs of each layer of a trained model, whose weights do not change, and prints
-how often it finds a property of the token: which of the 50 most frequent tokens it is, its position in the sentence, the length of its
-sentence, its frequency in the dictionary, and whether the target sentence contains it. Numbers are divided into four classes. Beside each,
-the command prints the accuracy for a control task with random classes (Hewitt and Liang, 2019), and the selectivity, their difference.
+Trains a linear classifier (logistic regression) on the outputs of each layer of a trained model. The model itself does not change. The
+command prints how often the classifier predicts a property of the token correctly: which of the 50 most frequent tokens it is, its position
+in the sentence, the length of its sentence, its frequency in the dictionary, and whether the target sentence contains it. Numbers are
+divided into four classes. For comparison, the command prints the accuracy for a control task with random classes (Hewitt and Liang, 2019),
+and the difference of the two accuracies (the selectivity).
 
   fairseq-reservoir probe checkpoints/checkpoint_best.pt data-bin
   fairseq-reservoir probe runs/LTLTL/checkpoint_best.pt runs/LLLLL/checkpoint_best.pt data-bin --split valid,test --figure probes.svg
 
-The model is a translation model or a RoBERTa, in which the encoder is probed, or a language model, in which the decoder is probed.
-Layer 0 is the embeddings. Outputs are those that the next layer reads, before the final LayerNorm of a pre-norm model.
+The command probes the encoder of a translation model or a RoBERTa, and the decoder of a language model.
+Layer 0 is the embeddings. The output of a layer is the input of the next layer. In a pre-norm model, the final LayerNorm is not applied.
 60 % of the sentences train a classifier, 20 % choose its penalty, and 20 % test it. The same command always prints the same numbers.
 """
 _FEWEST = 20
@@ -40,14 +41,18 @@ def add_parser(commands) -> None:
         "--split", default="valid", metavar="NAMES", help="splits of DATA, joined by commas (default %(default)s)"
     )
     parser.add_argument(
-        "--sentences", type=int, default=2000, metavar="N", help="most sentences, drawn at random (default %(default)s)"
+        "--sentences",
+        type=int,
+        default=2000,
+        metavar="N",
+        help="maximum number of sentences, drawn at random (default %(default)s)",
     )
     parser.add_argument(
         "--tokens",
         type=int,
         default=10_000,
         metavar="N",
-        help="most tokens of them, drawn at random (default %(default)s)",
+        help="maximum number of tokens, drawn at random from the sentences (default %(default)s)",
     )
     parser.add_argument(
         "--seed", type=int, default=1, metavar="N", help="seed of all random choices (default %(default)s)"
@@ -64,7 +69,9 @@ def run(known, _):
     check_rules({"probe": vars(known)}, _RULES)
     splits = known.split.split(",")
     if not all(splits) or len(set(splits)) < len(splits):
-        raise InputError(f"--split {known.split!r}: must be different names joined by commas, as in valid,test")
+        raise InputError(
+            f"--split {known.split!r}: must be one or several different names joined by commas, as in valid,test"
+        )
     if known.figure is not None:
         _check_figure(known)
     if not os.path.isdir(known.data):
@@ -117,7 +124,7 @@ def _probed(path, name, splits, known):
     tokens = tokens_of(sentences, dictionary.count, dictionary.nspecial, known.tokens, known.seed)
     tasks = properties(tokens, known.seed)
     if not tasks:
-        raise InputError(f"--split {known.split}: the sentences of DATA {known.data} have no property with two classes")
+        raise InputError(f"--split {known.split}: no property of the tokens in DATA {known.data} has two classes")
     outputs = iter(gather(model.outputs(sentences), tokens))
     results = {task.name: [] for task in tasks}
     for depth in model.depths:

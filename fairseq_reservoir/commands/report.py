@@ -21,7 +21,7 @@ def add_parser(commands) -> None:
         help="summarise training runs in tables, figures and a page",
         description=HELP,
     )
-    parser.add_argument("runs", nargs="+", metavar="RUNS", help="folders, each a run or a parent of runs")
+    parser.add_argument("runs", nargs="+", metavar="RUNS", help="folders of runs, or parent folders of runs")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder to write; replaces an earlier report")
     parser.add_argument(
         "--metric", help="validation score to report (default: bleu if all runs have it, else best_checkpoint_metric)"
@@ -54,7 +54,7 @@ def add_parser(commands) -> None:
     parser.add_argument(
         "--choose",
         metavar="FLAG",
-        help="among arms that differ only in this flag, such as lr, show only the best by validation score; a folded table shows all",
+        help="if arms differ only in this flag, such as lr, show only the best arm by validation score; a folded table lists all arms",
     )
     parser.add_argument(
         "--ignore",
@@ -73,7 +73,7 @@ def add_parser(commands) -> None:
         action="append",
         default=[],
         metavar=("NAME", "BYTES", "BLEU"),
-        help="add a file, such as another program's model, to the figure of test scores against sizes; may be given several times",
+        help="add a file, for example the model of another program, to the figure of test scores against sizes; may be given several times",
     )
     parser.add_argument(
         "--no-figures", dest="figures", action="store_false", help="write tables only; does not need matplotlib"

@@ -1,4 +1,4 @@
-"""``fairseq-reservoir size``: the parts of a model and their cost in bytes."""
+"""``fairseq-reservoir size``: print the sizes of a model's tensors, checkpoints and exports in bytes."""
 
 import os
 from pathlib import Path
@@ -15,9 +15,9 @@ argument is a checkpoint, an export, or an architecture with flags of fairseq-tr
   fairseq-reservoir size reservoir_transformer_iwslt_de_en --reservoir-encoder LLFLFLL --source-words 8848
 """
 _UNION = """\
-The paper counts only the weights that one mask keeps. A file of this size is impossible, because the masks of different layers
-keep different weights: together they use {share:.1%} of the shared layers. The paper also does not count the masks. An export
-needs no bytes for random weights, because they are drawn again from their seed. It stores the masks and the trained tensors."""
+The paper counts only the weights that one mask keeps, and does not count the masks. A file of this size is impossible: the masks of
+different layers keep different weights, together {share:.1%} of the shared weights. An export stores the masks and the trained tensors. It
+does not store random weights, because they can be drawn again from the seed."""
 
 
 def add_parser(commands) -> None:
@@ -45,12 +45,12 @@ def run(known, fairseq_flags):
         return describe(ledger(model), exportable=hasattr(model, "recipes"))
     if fairseq_flags:
         raise InputError(
-            f"{' '.join(fairseq_flags)}: flags are only for an architecture, and {known.model} is not an architecture"
+            f"{' '.join(fairseq_flags)}: flags can only be given for an architecture, but {known.model} is not an architecture"
         )
     for side in ("source", "target"):
         if (words := getattr(known, f"{side}_words")) is not None:
             raise InputError(
-                f"--{side}-words {words}: is only for an architecture, and {known.model} is not an architecture"
+                f"--{side}-words {words}: can only be given for an architecture, but {known.model} is not an architecture"
             )
     if not os.path.exists(known.model):
         raise InputError(f"CHECKPOINT|ARCH {known.model}: neither a file nor an architecture")
@@ -65,7 +65,7 @@ def run(known, fairseq_flags):
 
 
 def _identifying_names(path, checkpoint) -> str:
-    """List the paths and names that identify the author of a file, in its configuration and in its SentencePiece model."""
+    """List the paths and names in a file's configuration and SentencePiece model that could identify the author."""
     from ..checkpoint import anonymize, packed_file
     from ..checkpoint.export import as_json
 
@@ -77,7 +77,7 @@ def _identifying_names(path, checkpoint) -> str:
         return "The file contains no path, host or project of the machine that wrote it."
     return "\n".join(
         [
-            "Paths, hosts and projects in the file; a new export does not contain them:",
+            "The file contains the following paths, hosts and projects. A new export of the model will not contain them.",
             *(f"  {in_one_line(line)}" for line in lines),
         ]
     )
@@ -119,7 +119,7 @@ def describe(found, measured=(), exportable=True) -> str:
 
 
 def _groups(found):
-    """Lines (name, entries, bytes) of the groups of tensors that the model has, and a line with the total."""
+    """Return a line (name, entries, bytes) for each group of tensors in the model, and a line with the total."""
     groups = {}
     for item in found.items:
         if item.role != "tied":
@@ -152,7 +152,7 @@ def _group(item):
 
 
 def _contents(path):
-    """Lines with the bytes of an export's tensors, their entropy, and the bytes of the description and the dictionaries."""
+    """Return lines with the bytes and the entropy of an export's tensors, and the bytes of the description and the dictionaries."""
     from ..checkpoint import compact, packed_file
 
     if not packed_file.is_export(path):
@@ -166,7 +166,7 @@ def _contents(path):
 
 
 def _random_tensors(path):
-    """A line with the numbers of random tensors that an export stores and leaves out. "" for a checkpoint."""
+    """Return a line with the numbers of random tensors that an export stores and omits; "" for a checkpoint."""
     from ..checkpoint import packed_file
 
     if not packed_file.is_export(path):
@@ -174,11 +174,11 @@ def _random_tensors(path):
     body, tensors = packed_file.read(path)
     stored = sum(name in tensors for name in body["random"])
     drawn = len(body["random"]) - stored
-    return f"\nThis export stores {stored} of {stored + drawn} random tensors; {drawn} are drawn again from the seed when it is loaded."
+    return f"\nThis export stores {stored} of {stored + drawn} random tensors. Loading the export draws {drawn} from the seed."
 
 
 def _optimizer(checkpoint):
-    """A line with the bytes of the optimizer's state in a file, if the file has one."""
+    """Return a line with the bytes of the optimizer state in a file; an empty list if the file has none."""
     import torch
 
     def tensors(state):

@@ -11,10 +11,9 @@ from .standard_output import writing
 
 HELP = """\
 Runs all combinations of a grid file, several at a time, each in its own folder below DIR. Repeat the command to resume: finished runs are
-not repeated, and interrupted runs continue. A failed run is marked and does not stop the others. Ctrl-C ends all runs. If a
-run is running in another sweep, or its command is left running by a killed sweep, this command waits for its end and then resumes the run.
-It prints a line for each event and, on a terminal, a live table. `sweep --status DIR` prints the table from another shell. It only
-reads files.
+not repeated, and interrupted runs continue. A failed run is marked and does not stop the others. Ctrl-C ends all runs. If another sweep is
+running a run, or a killed sweep has left its command running, the sweep waits until the run stops, and then resumes it. The command prints
+a line for each event and, on a terminal, a live table. `sweep --status DIR` prints the table in another shell, and only reads files.
 
 You may change the grid file and repeat the command. A changed run continues if it has not trained anything, or if only commands after its
 training have changed. Otherwise the sweep is refused. The grid file is YAML:
@@ -67,12 +66,12 @@ def add_parser(commands) -> None:
     )
     parser.add_argument(
         "--jobs", type=int, metavar="N",
-        help="number of runs at a time (default: 1; with --slurm: all). They share the cores. Each run gets one GPU, in turn",
+        help="number of runs at a time (default: 1; with --slurm: all). Runs share the cores. Each run gets one of the GPUs, in turn",
     )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="only print the runs, their states and their commands")
     parser.add_argument("--retry-failed", action="store_true", help="run failed runs again")
     parser.add_argument(
-        "--slurm", action="store_true", help="submit each run as a job, and wait for them (needs submitit)"
+        "--slurm", action="store_true", help="submit each run as a Slurm job, and wait for all jobs (needs submitit)"
     )
     parser.add_argument("--slurm-partition", metavar="NAME", help="partition of the jobs")
     parser.add_argument(
@@ -140,7 +139,7 @@ def _status(known):
 
 
 class _Sweep:
-    """The runs of a sweep and its printed lines.
+    """State of the command: the runs of a sweep, and the display that prints its events.
 
     Args:
         runs: the runs of the grid file. Runs that a choice adds are appended to this list.
@@ -149,7 +148,7 @@ class _Sweep:
 
     Attributes:
         minutes: duration of each run that has ended, by name.
-        errors: errors of added runs. The other runs continue.
+        errors: errors of runs that were added during the sweep. The other runs continue.
         display: prints the events and the live table.
     """
 
@@ -169,11 +168,11 @@ class _Sweep:
         return run.is_due(self.retry_failed) and run.name not in self.minutes
 
     def _further(self):
-        """Return the number of runs of the other seeds that the open choices will add."""
+        """Return how many runs will be added, with the other seeds, by choices that are not decided yet."""
         return sum(len(next(iter(choice.others.values()), [])) for choice in self.decisions.open)
 
     def add(self, runs, what: str) -> None:
-        """Make the folders of runs, and print how many of them are due."""
+        """Create the folders of runs, and print how many runs are due."""
         mended = {run.name: state for run in runs if (state := run.mended())}
         for each in runs:
             each.prepare()
@@ -185,7 +184,9 @@ class _Sweep:
             if each.state[0] == "damaged":
                 self.display.say(f"{each.name}: {each.describe()}, left out")
             elif each.name in mended:
-                self.display.say(f"{each.name}: has new commands, and they affect nothing that was trained")
+                self.display.say(
+                    f"{each.name}: continues with its changed commands, because they do not affect anything that was trained"
+                )
 
     def end(self, run, minutes: float) -> None:
         """Print the result of a run that has ended."""
@@ -201,10 +202,7 @@ class _Sweep:
         return lines_of(self.display.last_rows(self.minutes), with_minutes=True)
 
     def next_runs(self) -> list:
-        """Return the runs that can start now because the runs they depend on have finished.
-
-        Print the choices that lead to these runs, and write the choices to choices.txt.
-        """
+        """Return the runs that choices have just added. Print the new choices, and write all choices to choices.txt."""
         from ..studies.sweep.display import collecting
         from ..studies.sweep.table import FURTHER
 

@@ -1,4 +1,4 @@
-"""``fairseq-reservoir translate``: translate text from standard input to standard output with a model of one file."""
+"""``fairseq-reservoir translate``: translate text from standard input to standard output with an export."""
 
 import sys
 import time
@@ -14,14 +14,14 @@ from . import translation_engine
 from .standard_output import writing
 
 HELP = """\
-Translates standard input line by line with an export that contains its dictionaries and its splitting into word pieces. The command
-prints one line for each line, in the same order. It needs no other file:
+Translates standard input line by line. The export must contain its dictionaries and its subword model. No other file is needed. The command
+prints one line for each input line, in the same order:
 
   fairseq-reservoir export checkpoints/checkpoint_best.pt model.safetensors --sentencepiece-model pieces/joint.model
   fairseq-reservoir translate model.safetensors < text.en > text.de
 
-CTranslate2 computes the translations if it is installed (--engine). It needs no torch. The first run converts the model, and keeps the
-converted model in the user's cache folder.
+CTranslate2 computes the translations if it is installed (--engine). torch is then not needed. The first run converts the model and keeps
+the converted model in the user's cache folder.
 
 Text is UTF-8. A blank line stays blank. A line of more than --split-above pieces is translated in parts. A part ends at the end of a
 sentence if possible, otherwise at the end of a word. A note on standard error names these lines.
@@ -48,8 +48,8 @@ def add_parser(commands) -> None:
     parser.add_argument(
         "--scores",
         action="store_true",
-        help="print a score and a tab before each translation: the mean base-2 logarithm of the probabilities of its pieces, as in"
-        " fairseq-generate",
+        help="print a score and a tab before each translation: the mean base-2 logarithm of the probabilities of the translation's pieces,"
+        " as in fairseq-generate",
     )
     parser.add_argument(
         "--lenpen",
@@ -63,14 +63,14 @@ def add_parser(commands) -> None:
         type=int,
         default=MAX_LEN_B,
         metavar="N",
-        help="most pieces of a translation (default %(default)s, as in fairseq)",
+        help="maximum number of pieces in a translation (default %(default)s, as in fairseq)",
     )
     parser.add_argument(
         "--split-above",
         type=int,
         default=SPLIT_ABOVE,
         metavar="N",
-        help="most pieces of a line that is translated as a whole (default %(default)s)",
+        help="maximum number of pieces in a line; longer lines are translated in parts (default %(default)s)",
     )
     parser.add_argument(
         "--batch-size", type=int, default=BATCH_SIZE, metavar="N", help="lines translated at once (default %(default)s)"
@@ -80,13 +80,13 @@ def add_parser(commands) -> None:
         type=int,
         default=2000,
         metavar="N",
-        help="lines to read before their translations are printed (default 2000; 1 translates each line at once, as on a terminal)",
+        help="number of lines to read before translating them (default 2000; on a terminal 1)",
     )
     parser.add_argument("--cpu", action="store_true", help="use no GPU")
     parser.add_argument(
         "--cuda-graphs",
         action="store_true",
-        help="search with one CUDA graph per step on a GPU; the translations are the same except for rounding",
+        help="on a GPU, run each step of the beam search as a CUDA graph; translations may differ only by rounding",
     )
     translation_engine.add_flags(parser)
     parser.set_defaults(run=run, prepares_itself=True)
@@ -97,7 +97,7 @@ def run(known, _):
     check_rules({"translate": vars(known) | {"nbest": nbest}}, fairseq_rules.TRANSLATE)
     if sys.stdin is None or sys.stdout is None:
         raise InputError(
-            "standard input and output: must be open, because text is read from one and written to the other"
+            "standard input and output: must be open, because text is read from standard input and translations go to standard output"
         )
     check_file("MODEL", known.model)
     translator = translation_engine.open_translator(known)
@@ -119,7 +119,7 @@ def run(known, _):
 
 
 def read_lines(stream: BinaryIO, at_once: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield groups of lines without line ends. Each group comes with the number of its first line, counted from 1.
+    """Yield (number of the first line, lines) for each group of lines. Numbers begin with 1. Lines have no line ends.
 
     Raises:
         InputError: a line is not UTF-8.
@@ -156,7 +156,7 @@ def _written(number, hypothesis, with_score) -> bytes:
 
 
 class _Progress:
-    """Notes on standard error: every ten seconds the number of finished lines; at the end the lines that were split or cut short."""
+    """Print notes on standard error: the number of finished lines every ten seconds, and finally which lines were split or cut short."""
 
     def __init__(self):
         self.begun = self.noted = time.monotonic()
@@ -196,9 +196,7 @@ def _note(text) -> None:
 
 
 def _limit(given, flag, of_model) -> str:
-    return (
-        f"{given} pieces ({flag})" if given <= of_model else f"{of_model} pieces, the number of the model's positions"
-    )
+    return f"{given} pieces ({flag})" if given <= of_model else f"{of_model} pieces, the model's maximum length"
 
 
 def _named(lines) -> str:

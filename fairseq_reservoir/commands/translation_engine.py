@@ -1,4 +1,4 @@
-"""Choose the program that computes translations, CTranslate2 or torch, and open the model with it."""
+"""Choose CTranslate2 or torch to compute translations, and open the model."""
 
 import logging
 import os
@@ -18,9 +18,9 @@ def add_flags(parser) -> None:
         "--engine",
         choices=ENGINES,
         default="auto",
-        help="ctranslate2: fast on a CPU, needs no torch; for Transformers with plans of L and T, frozen components or learned masks."
-        " torch: any model, and GPUs. auto: ctranslate2 if it is installed, the model is of these kinds and torch finds no GPU;"
-        " --verbose prints the choice (default %(default)s)",
+        help="ctranslate2: fast on a CPU, needs no torch; only for Transformers with plans of L and T, frozen components or learned masks."
+        " torch: for all models and for GPUs. auto: ctranslate2 if it is installed, supports the model and no GPU is found; else torch."
+        " --verbose prints the chosen engine (default %(default)s)",
     )
     parser.add_argument(
         "--int8", action="store_true", help="multiply in 8 bits, which is faster and less exact; needs CTranslate2"
@@ -28,13 +28,13 @@ def add_flags(parser) -> None:
 
 
 def open_translator(known: Any) -> Any:
-    """Open the model of the command's flags, and log the engine and the reason for it.
+    """Open the model that the command's flags name. Log the chosen engine and the reason for the choice.
 
     Returns:
         An object with the methods ``hypotheses``, ``longest_source`` and ``longest_target``.
 
     Raises:
-        InputError: the model is not usable, or the engine cannot honour a flag.
+        InputError: the model is not usable, or the engine does not support a flag.
     """
     _check_flags(known)
     reason = _reason_for_torch(known)
@@ -58,18 +58,16 @@ def _check_flags(known: Any) -> None:
     if known.engine == "ctranslate2":
         for flag, given in (("--cuda-graphs", known.cuda_graphs), ("--user-dir", known.user_dir)):
             if given:
-                raise InputError(
-                    f"--engine ctranslate2 {flag}: works only with --engine torch; remove one of the flags"
-                )
+                raise InputError(f"{flag}: works only with --engine torch; remove {flag} or --engine ctranslate2")
     if known.int8 and known.engine == "torch":
-        raise InputError("--engine torch --int8: works only with --engine ctranslate2; remove one of the flags")
+        raise InputError("--int8: works only with --engine ctranslate2; remove --int8 or --engine torch")
 
 
 def _reason_for_torch(known: Any) -> str | None:
-    """Return why torch translates, or None for CTranslate2.
+    """Return the reason why torch must translate, or None if CTranslate2 translates.
 
     Raises:
-        InputError: torch would translate, but is not installed or cannot honour --int8; or CTranslate2 is not installed.
+        InputError: ``--int8`` is given but torch would translate, or CTranslate2 is required but not installed.
     """
     if known.engine == "torch":
         reason = "of --engine torch"

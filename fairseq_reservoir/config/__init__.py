@@ -1,1 +1,4 @@
-"""Configuration for fairseq-hydra-train: ``--config-path pkg://fairseq_reservoir.config``, or ``hydra.searchpath`` of another file."""
+"""hydra's YAML files for fairseq-hydra-train.
+
+Use them by ``--config-path pkg://fairseq_reservoir.config``, or name this package in ``hydra.searchpath`` of your own YAML file.
+"""

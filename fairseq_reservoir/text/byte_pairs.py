@@ -1,4 +1,4 @@
-"""Byte pair encoding: split words into pieces as subword-nmt and fastBPE do, without either package.
+"""Byte pair encoding: split words into the same pieces as subword-nmt and fastBPE. Needs neither package.
 
 Only U+0020 separates words. Other white space, such as a tab or U+00A0, is part of a word.
 
@@ -62,7 +62,7 @@ class BytePairs:
     def _merged(self, symbols: list[str]) -> list[str]:
         """Merge all occurrences of the earliest matching code, from left to right, until no code matches.
 
-        Takes O(n log n) steps for n symbols.
+        The time is O(n log n) for n symbols.
         """
         rights = [*range(1, len(symbols)), 0]  # index of the next symbol, 0 if there is none
         lefts = [-1, *range(len(symbols) - 1)]
@@ -93,7 +93,7 @@ class BytePairs:
 
 
 def _pairs(lines: list[str], name: str) -> Iterator[tuple[str, str, bool]]:
-    """Yield the two symbols of each code, and whether a count follows them."""
+    """Yield (first symbol, second symbol, whether a count follows) for each code."""
     for number, line in enumerate(lines, 1):
         words = line.strip("\r ").split(" ")
         if words == [""]:

@@ -1,4 +1,4 @@
-"""Collect the text parts of an export (dictionaries and subword model) from flags, and check them on sentences of the data."""
+"""Collect the text parts of an export (dictionaries and subword model) from flags. Check the subword model on sentences of the data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -52,7 +52,9 @@ def check_flags(flags: TextFlags) -> bytes:
         InputError: flags contradict each other, or a file is missing or too large.
     """
     if flags.sentencepiece_model and flags.bpe_codes:
-        raise InputError("--sentencepiece-model --bpe-codes: give only the one that prepared the data")
+        raise InputError(
+            "--sentencepiece-model --bpe-codes: only one of them can have prepared the data; remove the other"
+        )
     if flags.tokenizer and flags.tokenizer not in TOKENIZERS:
         raise InputError(f"--tokenizer {flags.tokenizer}: choose from {', '.join(TOKENIZERS)}")
     if flags.moses_no_dash_splits and not flags.tokenizer:
@@ -62,7 +64,7 @@ def check_flags(flags: TextFlags) -> bytes:
     check_file(flags.pieces_flag.partition(" ")[0], path)
     if Path(path).stat().st_size > MOST_BYTES:
         raise InputError(
-            f"{flags.pieces_flag}: {Path(path).stat().st_size:,} bytes; an export can store at most {MOST_BYTES:,}"
+            f"{flags.pieces_flag}: has {Path(path).stat().st_size:,} bytes; an export can store at most {MOST_BYTES:,}"
         )
     return Path(path).read_bytes()
 
@@ -76,7 +78,7 @@ def collect(flags: TextFlags, model: bytes, task: Any) -> TextParts:
         task: fairseq's task with the dictionaries.
 
     Raises:
-        InputError: the task is not ``translation``, or the SentencePiece model or BPE codes do not fit its dictionaries or data.
+        InputError: the task is not ``translation``, or the SentencePiece model or BPE codes do not fit the dictionaries or the data.
     """
     if type(task) is not TranslationTask:
         raise InputError(f"--with-text: needs a model of the task translation; this model has {type(task).__name__}")
@@ -112,15 +114,15 @@ def _symbols(dictionary: Dictionary, flags: TextFlags) -> tuple[str, ...]:
 def _check_pieces(flags: TextFlags, text: TextParts, task: Any) -> None:
     """Refuse a subword model that did not prepare the data.
 
-    Sentences of the data are joined into text and split again. The right subword model restores nearly all of them. If no subword
-    model is given, the dictionary and the data must not have subword pieces.
+    The symbols of each sentence are joined into text, and the text is split again. The right subword model restores nearly all sentences.
+    If no subword model is given, the dictionary and the data must not have subword pieces.
     """
     if text.kind == "words":
         for share, mark, flag in ((0.1, "\u2581", "--sentencepiece-model"), (0.05, "@@", "--bpe-codes")):
             found = [symbol for symbol in text.source if mark in (symbol[:1], symbol[-2:])]
             if len(found) > share * len(text.source):
                 raise InputError(
-                    f"--with-text: the dictionary has pieces such as {found[-1]}; give {flag} FILE, the file with which words were split"
+                    f"--with-text: the dictionary has pieces such as {found[-1]}; give {flag} FILE, the file that split words into pieces"
                 )
         _check_no_pieces(task)
         return
@@ -131,12 +133,12 @@ def _check_pieces(flags: TextFlags, text: TextParts, task: Any) -> None:
         right += pieces.cut_tokens(pieces.join_tokens(sentence)) == sentence
     if checked and 2 * right < checked:
         raise InputError(
-            f"{flags.pieces_flag}: splits only {right} of {checked} sentences of {task.cfg.data} ({split}) as the data are split;"
-            " give the file that prepared these data"
+            f"{flags.pieces_flag}: restores the pieces of only {right} of {checked} sentences of {task.cfg.data} ({split});"
+            " give the file that was used to prepare these data"
         )
     if not checked and not symbols & set(pieces.cut_tokens(pieces.join_tokens(text.source[: 10 * _CHECKED_SENTENCES]))):
         raise InputError(
-            f"{flags.pieces_flag}: none of its pieces is in the dictionary of {task.cfg.data}; give the file that prepared these data"
+            f"{flags.pieces_flag}: the dictionary in {task.cfg.data} has no pieces of this file; give the file that prepared these data"
         )
 
 
@@ -149,12 +151,12 @@ def _check_no_pieces(task: Any) -> None:
     if len(found) > max(1, 0.02 * checked):
         raise InputError(
             f"--with-text: {len(found)} of {checked} sentences of {task.cfg.data} have pieces such as {found[-1]}; give --bpe-codes"
-            " FILE, the file with which words were split"
+            " FILE, the file that split words into pieces"
         )
 
 
 def _sentences(task: Any) -> Iterator[tuple[str, list[str]]]:
-    """Yield (split, symbols) for the source sentences of the first existing split. Sentences with unknown words are skipped."""
+    """Yield (split, symbols) for the source sentences without unknown words, from the first of ``_SPLITS`` that exists."""
     source, target, dictionary = task.cfg.source_lang, task.cfg.target_lang, task.source_dictionary
     for split in _SPLITS:
         for pair in (f"{source}-{target}", f"{target}-{source}"):

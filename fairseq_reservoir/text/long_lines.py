@@ -13,8 +13,8 @@ def split_long_line(
 ) -> list[list[str]]:
     """Split the tokens of a line into parts of at most ``most`` tokens.
 
-    A part ends where the last sentence in its second half ends, or else where the last word in its second half ends. If neither
-    ends there, the part has ``most`` tokens.
+    A part ends at the last end of a sentence in its second half. If there is none, the part ends at the last end of a word in its second
+    half. If there is none either, the part has ``most`` tokens.
 
     Args:
         tokens: pieces or words of the line.

@@ -1,8 +1,8 @@
 """Text parts of an export: dictionaries and the SentencePiece model or BPE codes, packed into one byte string.
 
 The parts are concatenated: source dictionary, target dictionary (unless it equals the source dictionary), SentencePiece model or
-BPE codes. LZMA2 compresses them together, because a dictionary and its subword model have much text in common. The compressor's
-settings are constants of this module, and at most ``MOST_BYTES`` are decompressed. A forged file can therefore not demand more memory.
+BPE codes. LZMA2 compresses all parts together, because a dictionary and its subword model contain much of the same text. The compressor's
+settings are constants of this module, and at most ``MOST_BYTES`` are decompressed. This limits the memory that a forged file can occupy.
 
 The entry ``text`` in an export's description has the keys ``languages``, ``pieces`` (one of ``KINDS``), ``tokenizer``,
 ``dash_splits``, ``lowercase``, ``parts`` (the size of each part in bytes) and ``sha256`` (of all parts together). A dictionary has
@@ -39,7 +39,7 @@ class TextParts:
         model: the SentencePiece model or the BPE codes; empty for ``words``.
         tokenizer: ``moses``, or empty.
         dash_splits: whether the tokenizer splits words at dashes.
-        lowercase: whether text is converted to lower case first.
+        lowercase: whether text is converted to lower case before it is tokenized.
     """
 
     languages: tuple[str, str]
@@ -53,7 +53,7 @@ class TextParts:
 
 
 def pack(text: TextParts) -> tuple[dict[str, Any], bytes]:
-    """Return the description of text parts, and their compressed bytes.
+    """Return the description of the text parts, and the compressed bytes.
 
     Raises:
         InputError: the parts are too large, or a language has an invalid name.
@@ -95,10 +95,10 @@ def unpack(path: str | Path, described: Any, packed: bytes | memoryview) -> Text
             checked before memory is allocated.
     """
     if not _is_description(described):
-        _refuse(path, "not a description of text parts")
+        _refuse(path, "their description is invalid")
     sizes = described["parts"]
     if sum(sizes.values()) > MOST_BYTES:
-        _refuse(path, f"{sum(sizes.values()):,} bytes; at most {MOST_BYTES:,} are read")
+        _refuse(path, f"they have {sum(sizes.values()):,} bytes; at most {MOST_BYTES:,} are read")
     row = _decompressed(path, packed, sum(sizes.values()))
     if hashlib.sha256(row).hexdigest() != described["sha256"]:
         _refuse(path, "their SHA-256 differs from the one in the description")
@@ -150,20 +150,20 @@ def _decompressed(path: str | Path, packed: bytes | memoryview, size: int) -> by
     try:
         row: bytes = decompressor.decompress(packed, max_length=size + 1)
     except lzma.LZMAError as error:
-        _refuse(path, f"corrupted ({error})")
+        _refuse(path, f"they are corrupted: {error}")
     if len(row) != size or not decompressor.eof or decompressor.unused_data:
-        _refuse(path, f"they do not have {size:,} bytes when decompressed")
+        _refuse(path, f"the decompressed parts do not have {size:,} bytes")
     return row
 
 
 def _symbols(path: str | Path, side: str, lines: bytes) -> tuple[str, ...]:
     """Read and check the symbols of a dictionary."""
     if lines.count(b"\n") > MOST_SYMBOLS:
-        _refuse(path, f"more than {MOST_SYMBOLS:,} symbols in the {side} dictionary")
+        _refuse(path, f"the {side} dictionary has more than {MOST_SYMBOLS:,} symbols")
     try:
         *symbols, rest = lines.decode().split("\n")
     except UnicodeDecodeError as error:
-        _refuse(path, f"the {side} dictionary is not UTF-8 ({error.reason})")
+        _refuse(path, f"the {side} dictionary is not UTF-8: {error.reason}")
     if rest or find_invalid_symbol(symbols):
         _refuse(path, f"the {side} dictionary has a symbol twice, an empty symbol or a symbol with white space")
     return tuple(symbols)
@@ -173,7 +173,7 @@ def find_invalid_symbol(symbols: Iterable[str]) -> tuple[str, str] | None:
     """Find the first symbol of a dictionary that occurs twice, is empty or contains white space.
 
     Returns:
-        The symbol and the end of a message, such as ``" twice"``; None if all symbols are valid.
+        The symbol, and the reason as the end of an error message, such as ``" twice"``. None if all symbols are valid.
     """
     seen: set[str] = set()
     for symbol in symbols:
@@ -203,4 +203,4 @@ def _lzma(what: str) -> Any:
 
 
 def _refuse(path: str | Path, reason: str) -> NoReturn:
-    raise InputError(f"{path}: its text parts are not usable: {reason}")
+    raise InputError(f"{path}: the text parts of the export are not usable ({reason})")

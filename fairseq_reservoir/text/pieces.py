@@ -11,7 +11,7 @@ _WORD_BEGINS, _WORD_CONTINUES = "\u2581", "@@"
 
 
 class Pieces:
-    """Converter from text to dictionary symbols, as in the training data, and from translated symbols to text.
+    """Converter from text to dictionary symbols, and from translated symbols to text. Text is split like the training data.
 
     Args:
         text: the tokenizer, subword model and dictionaries, as an export stores them.
@@ -32,7 +32,7 @@ class Pieces:
             self._cut_words = str.split
 
     def cut(self, line: str) -> list[str]:
-        """Split a line of text into symbols. Some of them may be missing in the dictionary.
+        """Split a line of text into symbols. Some symbols may be missing in the dictionary.
 
         White space at both ends is removed first, as in ``fairseq-interactive``. A blank line has no symbols.
         """
@@ -42,7 +42,7 @@ class Pieces:
         return self.cut_tokens(self._tokenize(line) if self._tokenize else line)
 
     def cut_tokens(self, line: str) -> list[str]:
-        """Split a tokenized line into symbols. Pieces are also split at white space, as in fairseq's ``tokenize_line``."""
+        """Split a tokenized line into symbols. A piece that contains white space is split there, as in fairseq's ``tokenize_line``."""
         return " ".join(self._cut_words(line)).split()
 
     def join(self, symbols: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Translate lines of text by a function that translates batches of pieces: split long lines, form batches, join the parts."""
+"""Translate lines of text with a function that translates batches of pieces. Long lines are split, and their translations are joined."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class PartHypothesis:
-    """A translation of a line's part. ``tokens`` is the number of its pieces with the end of sentence."""
+    """A translation of a part of a line. ``tokens`` is the translation's number of pieces, including the end of sentence."""
 
     text: str
     tokens: int
@@ -37,7 +37,7 @@ class PartHypothesis:
 
 @dataclass(frozen=True)
 class _Part:
-    """A line to translate, or a part of it."""
+    """A line to translate, or a part of a long line."""
 
     line: int
     symbols: Sequence[str]

@@ -130,7 +130,7 @@ def test_plain_architectures(capsys, arch, row):
             ],
             "--freeze-except layers.0.ffn freezes every parameter (encoder T, decoder TT); leave at least one parameter to train",
         ),
-        (["--arch=wav2vec2"], "--arch wav2vec2: only translation models, language models and encoders of text"),
+        (["--arch=wav2vec2"], "--arch wav2vec2: only translation models, language models and text encoders"),
         (
             ["--arch=transformer", "--share-all-embeddings", "--source-words=100", "--target-words=200"],
             "--target-words 200: with --share-all-embeddings there is only one dictionary; its size is --source-words 100",

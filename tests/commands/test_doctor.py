@@ -58,10 +58,10 @@ def test_without_torch_and_fairseq():
     lines, advice, text = doctor("-S")  # -S starts Python without the installed packages
     assert (
         lines["torch"]
-        == "not installed, needed for all but translate, report and sweep: pip install 'torch>=2.6,<2.14'"
+        == "not installed, needed for everything except translate, report and sweep: pip install 'torch>=2.6,<2.14'"
     )
     assert lines["fairseq"].startswith(
-        "not installed, needed for all but translate, report, sweep and reading exports: pip install 'fairseq-fixed=="
+        "not installed, needed for everything except translate, report, sweep and reading exports: pip install 'fairseq-fixed=="
     )
     assert lines["threads"].startswith("no torch") and lines["GPU"] == "no torch"
     assert "repairs of fairseq: none, because fairseq cannot be loaded" in text

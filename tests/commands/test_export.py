@@ -30,7 +30,7 @@ def test_one_line_and_nothing_on_standard_error(of_numbers, tmp_path):
 def test_verbose(of_numbers, tmp_path, capsys):
     cli.main(["export", str(of_numbers.path), str(tmp_path / "a.safetensors"), "--verbose"])
     assert re.search(
-        r"a.safetensors: [\d,]+ bytes \([\d,]+ of data, whose entropy is [\d,]+\); of \d+ random tensors ",
+        r"a.safetensors: [\d,]+ bytes \([\d,]+ of data, whose entropy is [\d,]+\); the file stores \d+ of \d+ random tensors",
         capsys.readouterr().out,
     )
 

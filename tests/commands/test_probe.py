@@ -69,8 +69,8 @@ def test_several_checkpoints(of_numbers, tmp_path, capsys):
 
 def test_bad_input(of_numbers, tmp_path):
     model, data = of_numbers.path, of_numbers.data
-    assert "--split 'train,': must be different names" in refused(model, data, "--split", "train,")
-    assert "--split 'a,a': must be different names" in refused(model, data, "--split", "a,a")
+    assert "--split 'train,': must be one or several different names" in refused(model, data, "--split", "train,")
+    assert "--split 'a,a': must be one or several different names" in refused(model, data, "--split", "a,a")
     assert "--split none: DATA " in refused(model, data, "--split", "none")
     assert "--sentences 3: must be from 20 to 1000000" in refused(model, data, "--sentences", 3)
     assert "--tokens 0: must be from 20" in refused(model, data, "--tokens", 0)

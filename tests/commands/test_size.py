@@ -69,7 +69,7 @@ def test_a_checkpoint_and_an_export_of_it(toy_data, tmp_path, capsys):
     assert number(lines_of_export, "export --dtype fp16 --regenerate") == predicted
     (drawn,) = (line for line in lines_of_export if line.startswith("This export stores "))
     assert re.fullmatch(
-        r"This export stores 0 of (\d+) random tensors; \1 are drawn again from the seed when it is loaded\.", drawn
+        r"This export stores 0 of (\d+) random tensors\. Loading the export draws \1 from the seed\.", drawn
     )
 
 
@@ -127,8 +127,11 @@ def test_plain_fairseq_has_no_exports(capsys):
     [
         (["nonsense"], "CHECKPOINT|ARCH nonsense: neither a file nor an architecture"),
         (["/tmp"], "CHECKPOINT|ARCH /tmp: is a folder; name a file in it"),
-        (["{}", "--lr", "3"], "--lr 3: flags are only for an architecture, and {} is not an architecture"),
-        (["{}", "--source-words", "7"], "--source-words 7: is only for an architecture, and {} is not an architecture"),
+        (["{}", "--lr", "3"], "--lr 3: flags can only be given for an architecture, but {} is not an architecture"),
+        (
+            ["{}", "--source-words", "7"],
+            "--source-words 7: can only be given for an architecture, but {} is not an architecture",
+        ),
         (["{}"], "CHECKPOINT {}: not a checkpoint of fairseq"),
         (["reservoir_transformer", "--encoder-layers", "x"], "--encoder-layers: invalid int value: 'x'"),
         (["reservoir_transformer", "--reservoir-encoder", "LX"], "--reservoir-encoder 'LX': unknown letter 'X'"),
@@ -181,5 +184,5 @@ def test_the_union_of_masks():
     found = one_layer_model(512, 1024, 15480, 6)
     assert found.share_in_use == 1 - 2**-6
     text = describe(found)
-    assert "they use 98.4% of the shared layers" in " ".join(text.split())
+    assert "together 98.4% of the shared weights" in " ".join(text.split())
     assert number(text.splitlines(), "as the paper counts") == 2 * (2097152 + 3145728 + 15480 * 512)

@@ -99,7 +99,7 @@ def test_split_and_truncated_lines_are_reported(run):
 
 def test_a_limit_of_the_model_is_reported_as_such():
     assert command._limit(200, "--max-len-b", 1023) == "200 pieces (--max-len-b)"
-    assert command._limit(200, "--max-len-b", 7) == "7 pieces, the number of the model's positions"
+    assert command._limit(200, "--max-len-b", 7) == "7 pieces, the model's maximum length"
 
 
 def test_parts_are_not_counted_as_lines(run, monkeypatch):
@@ -143,7 +143,7 @@ def test_models_that_cannot_translate(run, of_numbers, tmp_path):
         (tmp_path / "no.safetensors", f"MODEL {tmp_path}/no.safetensors: no such file"),
         (tmp_path, f"MODEL {tmp_path}: is a folder; name a file in it"),
         (tmp_path / "a.safetensors", "a.safetensors: truncated, altered or not a safetensors file"),
-        (of_numbers.path, r"not an export with dictionaries and pieces \(a file \*.safetensors\)"),
+        (of_numbers.path, r"is not an export, because the name does not end in .safetensors"),
     ):
         with pytest.raises(SystemExit, match=message) as refusal:
             run(b"one", model=model)

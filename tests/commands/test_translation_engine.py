@@ -61,8 +61,8 @@ def test_the_choice_of_auto(translate, installed, with_text, flags, missing, gpu
 
 
 @pytest.mark.parametrize("flags, missing, message", [
-    (["--engine", "torch", "--int8"], (), "--engine torch --int8: works only with --engine ctranslate2"),
-    (["--engine", "ctranslate2", "--cuda-graphs"], (), "--engine ctranslate2 --cuda-graphs: works only with --engine torch"),
+    (["--engine", "torch", "--int8"], (), "--int8: works only with --engine ctranslate2; remove --int8 or --engine torch"),
+    (["--engine", "ctranslate2", "--cuda-graphs"], (), "--cuda-graphs: works only with --engine torch; remove --cuda-graphs or"),
     (["--int8", "--cuda-graphs"], (), "--int8: needs --engine ctranslate2, but torch translates because of --cuda-graphs"),
     (["--int8"], ("ctranslate2",), "--int8: needs the package ctranslate2, which is not installed: pip install ctranslate2"),
     (["--engine", "ctranslate2"], ("ctranslate2",), "--engine ctranslate2: needs the package ctranslate2"),

@@ -15,7 +15,7 @@ sys.argv[0] = "fairseq-reservoir"
 import fairseq_reservoir_cli
 fairseq_reservoir_cli.main()
 """
-TRAIN = "run bash scripts/setup.sh in a clone\n"
+TRAIN = "run bash scripts/setup.sh in a clone of the repository\n"
 
 
 def run(*arguments, text=""):
@@ -36,4 +36,4 @@ def test_translations_and_help(with_text):
 def test_commands_that_need_torch(arguments, with_text):
     ended = run(*(with_text if word == "FILE" else word for word in arguments))
     assert ended.returncode == 1 and ended.stdout == ""
-    assert ended.stderr == f"fairseq-reservoir: error: {arguments[0]}: needs torch and fairseq: {TRAIN}"
+    assert ended.stderr == f"fairseq-reservoir: error: {arguments[0]}: needs torch and fairseq; {TRAIN}"

@@ -50,7 +50,7 @@ def test_an_export_without_text_is_as_before(of_numbers, tmp_path):
 def test_flags_that_contradict_each_other(refused, of_numbers):
     pieces = str(of_numbers.pieces)
     assert refused(sentencepiece_model=pieces, bpe_codes=pieces).startswith(
-        "--sentencepiece-model --bpe-codes: give only the one"
+        "--sentencepiece-model --bpe-codes: only one of them"
     )
     assert refused(with_text=True, tokenizer="penn") == "--tokenizer penn: choose from moses"
     assert refused(with_text=True, moses_no_dash_splits=True).startswith(
@@ -65,15 +65,17 @@ def test_files_that_are_not_there_or_none(refused, tmp_path, monkeypatch):
     assert refused(sentencepiece_model=str(path)).startswith(
         f"--sentencepiece-model {path}: not a SentencePiece model ("
     )
-    assert refused(bpe_codes=str(path)).startswith(f"--bpe-codes {path}: splits only 0 of 40 sentences of ")
+    assert refused(bpe_codes=str(path)).startswith(
+        f"--bpe-codes {path}: restores the pieces of only 0 of 40 sentences of "
+    )
     monkeypatch.setattr(collect, "MOST_BYTES", 5)
-    assert refused(bpe_codes=str(path)) == f"--bpe-codes {path}: 8 bytes; an export can store at most 5"
+    assert refused(bpe_codes=str(path)) == f"--bpe-codes {path}: has 8 bytes; an export can store at most 5"
 
 
 def test_pieces_that_nobody_named(refused):
     found = refused(with_text=True)
     assert re.fullmatch(
-        "--with-text: the dictionary has pieces such as \u2581.*; give --sentencepiece-model FILE, the file with which words were split",
+        "--with-text: the dictionary has pieces such as \u2581.*; give --sentencepiece-model FILE, the file that split words into pieces",
         found,
     )
 
@@ -95,7 +97,7 @@ def test_few_pieces_among_many_words_are_seen_in_sentences(monkeypatch, of_ten, 
         collect._check_pieces(TextFlags(with_text=True), text, task)
     assert str(refusal.value) == (
         f"--with-text: {of_ten} of 10 sentences of bin have pieces such as tre@@; "
-        "give --bpe-codes FILE, the file with which words were split"
+        "give --bpe-codes FILE, the file that split words into pieces"
     )
 
 
@@ -104,7 +106,7 @@ def test_pieces_of_the_same_corpus_but_another_size(refused, of_numbers, tmp_pat
     learn_pieces(of_numbers.raw, tmp_path / "other.model", size)
     found = refused(sentencepiece_model=str(tmp_path / "other.model"))
     assert re.search(
-        r"other.model: splits only \d+ of 40 sentences of .* \(valid\) as the data are split; give the file", found
+        r"other.model: restores the pieces of only \d+ of 40 sentences of .* \(valid\); give the file", found
     )
 
 
@@ -133,7 +135,7 @@ def test_dictionaries_of_another_size_than_the_model(refused, tmp_path, toy_data
     with pytest.raises(InputError) as refusal:
         export(tmp_path / "saved.pt", tmp_path / "a.safetensors", text=TextFlags(with_text=True), data=str(other))
     assert str(refusal.value) == (
-        f"--data {other}: its source dictionary has {len(lines) + 2} entries, but the model needs {len(lines) + 4}"
+        f"--data {other}: the source dictionary has {len(lines) + 2} entries, but the model needs {len(lines) + 4}"
     )
     (other / "dict.en.txt").write_text("".join(lines))
     export(tmp_path / "saved.pt", tmp_path / "a.safetensors", text=TextFlags(with_text=True), data=str(other))

@@ -65,24 +65,24 @@ def altered(**fields):
 
 
 HOSTILE = {
-    "no description": ((None, b""), "not a description"),
-    "a list": (([], b""), "not a description"),
-    "another kind": (altered(pieces="pickle"), "not a description"),
-    "another tokenizer": (altered(tokenizer="os.system"), "not a description"),
-    "a path for a language": (altered(languages=["../../en", "de"]), "not a description"),
-    "no languages": (altered(languages="en"), "not a description"),
-    "a size of -1": (altered(parts={"source": -1, "pieces": 5}), "not a description"),
-    "a size of 1.5": (altered(parts={"source": 1.5, "pieces": 5}), "not a description"),
-    "True bytes": (altered(parts={"source": True, "pieces": 5}), "not a description"),
-    "a part more": (altered(parts={"source": 5, "pieces": 5, "program": 5}), "not a description"),
-    "pieces of no kind": (altered(pieces="words"), "not a description"),
+    "no description": ((None, b""), "their description is invalid"),
+    "a list": (([], b""), "their description is invalid"),
+    "another kind": (altered(pieces="pickle"), "their description is invalid"),
+    "another tokenizer": (altered(tokenizer="os.system"), "their description is invalid"),
+    "a path for a language": (altered(languages=["../../en", "de"]), "their description is invalid"),
+    "no languages": (altered(languages="en"), "their description is invalid"),
+    "a size of -1": (altered(parts={"source": -1, "pieces": 5}), "their description is invalid"),
+    "a size of 1.5": (altered(parts={"source": 1.5, "pieces": 5}), "their description is invalid"),
+    "True bytes": (altered(parts={"source": True, "pieces": 5}), "their description is invalid"),
+    "a part more": (altered(parts={"source": 5, "pieces": 5, "program": 5}), "their description is invalid"),
+    "pieces of no kind": (altered(pieces="words"), "their description is invalid"),
     "a terabyte": (altered(parts={"source": 10**12, "pieces": 5}), "1,000,000,000,005 bytes; at most 16,777,216 are read"),
-    "a byte too few": (of_row(b"a\nb\nm", source=3, pieces=1), "not have 4 bytes when decompressed"),
-    "a byte too many": (of_row(b"a\nb\nm", source=5, pieces=1), "not have 6 bytes when decompressed"),
+    "a byte too few": (of_row(b"a\nb\nm", source=3, pieces=1), "not have 4 bytes"),
+    "a byte too many": (of_row(b"a\nb\nm", source=5, pieces=1), "not have 6 bytes"),
     "another hash": (altered(sha256="0" * 64), "their SHA-256 differs"),
-    "no compressed bytes": ((pack(TEXT)[0], b"x" * 50), "corrupted|when decompressed"),
-    "nothing": ((pack(TEXT)[0], b""), "when decompressed"),
-    "bytes behind it": ((pack(TEXT)[0], pack(TEXT)[1] + b"x"), "when decompressed"),
+    "no compressed bytes": ((pack(TEXT)[0], b"x" * 50), "corrupted|the decompressed parts do not have"),
+    "nothing": ((pack(TEXT)[0], b""), "the decompressed parts do not have"),
+    "bytes behind it": ((pack(TEXT)[0], pack(TEXT)[1] + b"x"), "the decompressed parts do not have"),
     "a word twice": (of_row(b"a\na\nm", source=4, pieces=1), "a symbol twice"),
     "an empty word": (of_row(b"a\n\nm", source=3, pieces=1), "an empty symbol"),
     "a word with a blank": (of_row(b"a b\nm", source=4, pieces=1), "a symbol with white space"),
@@ -95,7 +95,9 @@ HOSTILE = {
 @pytest.mark.parametrize("what", HOSTILE)
 def test_refusals(what):
     (described, packed), expected = HOSTILE[what]
-    with pytest.raises(InputError, match=f"^a.safetensors: its text parts are not usable: .*({expected})") as refusal:
+    with pytest.raises(
+        InputError, match=f"^a.safetensors: the text parts of the export are not usable .*({expected})"
+    ) as refusal:
         unpack("a.safetensors", described, packed)
     assert "\n" not in str(refusal.value)
 
@@ -106,7 +108,7 @@ def test_a_bomb_takes_no_memory():
     described = {**pack(TEXT)[0], "parts": {"source": 1000, "pieces": 1}}
     tracemalloc.start()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(InputError, match="not have 1,001 bytes when decompressed"):
+    with pytest.raises(InputError, match="the decompressed parts do not have 1,001 bytes"):
         unpack("x", described, bomb)
     assert tracemalloc.get_traced_memory()[1] < 2**24  # including 8 MiB of the decompressor's window
     tracemalloc.stop()
@@ -123,7 +125,7 @@ def _folded_letters():
 def test_more_words_than_a_dictionary_has(monkeypatch):
     described, packed = of_row(b"a\nb\nc\nm", source=6, pieces=1)
     monkeypatch.setattr(parts, "MOST_SYMBOLS", 2)
-    with pytest.raises(InputError, match="more than 2 symbols in the source dictionary"):
+    with pytest.raises(InputError, match="the source dictionary has more than 2 symbols"):
         unpack("x", described, packed)
 
 
