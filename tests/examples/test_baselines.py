@@ -85,7 +85,10 @@ def test_the_readmes_numbers_of_trained_parameters(arm):
         assert built(arm).slot_table.trained_parameters == ARMS[arm][3]
 
 
-@pytest.mark.parametrize("arm", sorted(ARMS.keys() - {"layerdrop"}))
+@pytest.mark.parametrize(
+    "arm",
+    [pytest.param(a, marks=[] if a == "body" else [pytest.mark.slow]) for a in sorted(ARMS.keys() - {"layerdrop"})],
+)
 def test_the_readmes_flops(arm):
     assert round(flops(arm) / flops("frozen"), 3) == ARMS[arm][4]
 

@@ -107,6 +107,7 @@ def test_of_several_pairs_the_teachers(made, of_numbers, tmp_path):
     assert "--source-lang en --target-lang de" in dry.stdout and "train.de-en.de.idx" in dry.stdout
 
 
+@pytest.mark.slow
 def test_on_two_gpus_one_process_translates_all(of_numbers, tmp_path):
     dry = distil(of_numbers, tmp_path / "out", GPUS="2", DRY_RUN="1")
     assert dry.returncode == 0 and "world-size" not in dry.stdout and not list(tmp_path.iterdir())

@@ -10,6 +10,23 @@ _GPU = pytest.param(
 )
 
 
+# Trainings and searches that take long on the CPU and test there what tests of other folders test.
+SLOW_ON_CPU = (
+    "test_tokens",
+    "test_every_phase",
+    "test_a_resumed_run_is_the_whole_one",
+    "test_at_most_two_waits",
+    "test_same_hypotheses_as_fairseq[cpu-fp16",
+    "test_accumulated_batches_and_a_freeze_schedule[cpu---update-freq",
+)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "[cpu" in item.name and item.name.startswith(SLOW_ON_CPU):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(params=["cpu", _GPU])
 def device(request):
     return request.param

@@ -26,7 +26,9 @@ def on_lists():
     return patch.object(ReservoirTrainer, "host_values", HostValues())
 
 
-@pytest.mark.parametrize("which", RUNS)
+@pytest.mark.parametrize(
+    "which", [pytest.param(run, marks=[pytest.mark.slow] if run in ("fp32", "bf16") else []) for run in RUNS]
+)
 def test_twenty_updates_and_a_resume(toy_data, tmp_path, which):
     flags = [word for word in MODEL.split() if which != "masks" or word not in ("--reservoir-encoder", "LF")]
     flags += RUNS[which].split()
