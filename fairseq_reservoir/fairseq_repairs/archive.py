@@ -1,8 +1,8 @@
 """Append a seal, the SHA-256 of all bytes, to the zip archive of ``torch.save``. Find damage in archives with and without a seal.
 
-``torch.load`` does not compare checksums. The seal is the comment of the zip file, which torch ignores. It detects damage, not forgery.
-Archives of other programs have no seal, so the CRC-32 of each record is checked instead. An archive that lost only its seal is detected as
-damaged, because its end record still contains the length of the comment.
+``torch.load`` does not compare checksums. The seal is stored in the comment of the zip file, which torch ignores. The seal detects damage,
+not forgery. Archives of other programs have no seal, so the CRC-32 of each record is checked instead. An archive that lost only its seal
+is detected as damaged, because its end record still contains the length of the comment.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ def save(state, stream) -> None:
 
 
 class _Sealing:
-    """Stream that hashes all bytes written to it. It writes the end record last, after it has inserted the length of the comment."""
+    """Stream that hashes all written bytes. It delays the end record of the archive, to insert the length of the comment."""
 
     def __init__(self, stream):
         self.stream, self.hash, self.last = stream, hashlib.sha256(), b""
@@ -71,7 +71,7 @@ class _Sealing:
 
 
 def is_archive(stream: BinaryIO) -> bool:
-    """Whether a file is a complete or damaged archive: it begins or ends like an archive, or is empty."""
+    """Whether a file is a complete or damaged archive: whether it begins or ends like an archive, or is empty."""
     end, sealed_end = _ends(stream)
     return _at(stream, 0, 2) in (b"", b"PK") or _END_MAGIC in (end[:4], sealed_end[:4])
 

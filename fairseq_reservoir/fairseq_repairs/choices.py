@@ -139,7 +139,7 @@ def _choices(kind, chosen):
 
 
 def _distance(kind, chosen, name):
-    """Sort key: first the frozen version of the same model, then usual tasks, then the most similar names."""
+    """Sort key: the frozen version of ``chosen`` comes first, then usual tasks, then the names most similar to ``chosen``."""
     return (
         name != f"frozen_{chosen}",
         not (kind == "task" and name in _USUAL),

@@ -12,7 +12,7 @@ def count_no_ignored_prefix():
     """Leave the ignored tokens out of ``ntokens``, with ``--ignore-prefix-size`` (fairseq PR #4842).
 
     fairseq omits the prefix from the sum of the losses, but counts its tokens in ``ntokens`` and ``sample_size``. Losses, perplexity and
-    gradients are therefore too small. This concerns ``label_smoothed_cross_entropy`` and all its subclasses. In
+    gradients are therefore too small. The defect concerns ``label_smoothed_cross_entropy`` and all its subclasses. In
     ``label_smoothed_cross_entropy_with_alignment``, fairseq accepts the flag and ignores it. With ``--rdrop-alpha`` fairseq ends in a
     RuntimeError, because the logits contain the prefix and the padding mask does not.
     """

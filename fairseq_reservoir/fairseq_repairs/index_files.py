@@ -34,8 +34,8 @@ _OF_OTHER_FORMATS = (ValueError, AssertionError, struct.error, KeyError, EOFErro
 def refuse_damaged_index():
     """Refuse damaged binarised files in one line when they are opened.
 
-    fairseq does not check lengths and offsets. It may fail in the middle of a training, or a wrong length may use up all memory. With this
-    repair, rank 0 checks every sentence, and the other ranks check the header and the sizes of the files.
+    fairseq does not check lengths and offsets. With a damaged file, a training may fail in the middle, or use up all memory because of a
+    wrong length. With this repair, rank 0 checks every sentence, and the other ranks check the header and the sizes of the files.
     """
 
     def make_dataset(original, path, impl, *args, **kwargs):
@@ -84,7 +84,7 @@ def check(prefix: str, implementation: str | None = None, every_sentence: bool =
     """Check the index of one side of a split, and the size of its .bin file. Files of other formats are not checked.
 
     Args:
-        prefix: path without .idx and .bin; both exist.
+        prefix: path without .idx and .bin. The two files must exist.
         implementation: the value of ``--dataset-impl``, if given.
         every_sentence: also compare the offset and length of every sentence. This takes about 0.1 s for 10 million sentences.
 

@@ -26,8 +26,8 @@ def unscale_once() -> None:
     """Divide gradients by the loss scale of ``--amp`` once.
 
     Before clipping, fairseq passes torch's optimizer to the scaler. For the step, it passes its own wrapper of that optimizer. The scaler
-    takes the optimizer and the wrapper for two optimizers, and divides the gradients twice. The steps of SGD are then too small: they are
-    divided by the loss scale. The gradients of Adam become as small as eps, and its moments jump each time the scale grows.
+    takes the optimizer and the wrapper for two optimizers, and divides the gradients twice. The steps of SGD are then too small by a
+    factor equal to the loss scale. The gradients of Adam become as small as eps, and its moments jump each time the scale grows.
     """
 
     class AMPOptimizer(optim.AMPOptimizer):
@@ -95,8 +95,8 @@ def keep_overflow_on_cpu():
     """Continue a training in fp16 without a GPU after a gradient overflow.
 
     fairseq skips an update with an overflow, and allocates a gradient norm of 0 on a GPU, even if there is no GPU. The training ends with
-    ``AssertionError: Torch not compiled with CUDA enabled``. This ends every fp16 training on a CPU, because the loss scale grows until a
-    gradient overflows. ``ReservoirTrainer`` calls the two functions below.
+    ``AssertionError: Torch not compiled with CUDA enabled``. Every fp16 training on a CPU ends like this, because the loss scale grows
+    until a gradient overflows. ``ReservoirTrainer`` calls the two functions below.
     """
 
 

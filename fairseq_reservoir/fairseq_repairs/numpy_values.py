@@ -1,8 +1,8 @@
 """Load numpy's numbers and arrays from a checkpoint with constructors that check their arguments.
 
 numpy's own constructors do not check their arguments. If a file contains a data type with objects, or with fields beyond its size, numpy
-uses bytes of the file as a pointer. ``torch.load`` calls the constructors of this module in place of numpy's. They accept only plain
-numbers.
+uses bytes of the file as a pointer. ``torch.load`` calls the constructors of this module in place of numpy's. These constructors accept
+only plain numbers.
 """
 
 import math
@@ -33,7 +33,7 @@ class PlainType:
 class Array(np.ndarray):
     """Replaces ``numpy.ndarray`` while unpickling: an array that is filled once, with exactly the bytes that its shape needs.
 
-    It is pickled as an ordinary array.
+    An ``Array`` is pickled as an ordinary array.
     """
 
     filled = False

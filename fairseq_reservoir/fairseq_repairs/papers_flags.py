@@ -46,7 +46,7 @@ _ARCHITECTURES = {
 
 
 def answers(unrecognized: list[str]) -> tuple[list[str], list[str]]:
-    """Return an answer for each flag of the papers' code, and the other words that argparse does not recognize.
+    """Return two lists: an answer for each flag of the papers' code, and all other words in ``unrecognized``.
 
     ``["--prune-ratio", "0.5", "--no-such"]`` gives ``["--prune-ratio: in this package --mask-keep-ratio 0.5"]`` and ``["--no-such"]``.
     """

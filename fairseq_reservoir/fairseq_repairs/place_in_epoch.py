@@ -56,8 +56,8 @@ def count_groups_from_the_place():
 def resume_with_other_processes():
     """Resume within an epoch at the right batch with another number of processes.
 
-    fairseq counts the batches of each process. With another number of processes, the same count is a different position in the epoch, so
-    fairseq trains on some batches twice or skips them.
+    fairseq counts the batches of each process. With another number of processes, the same count means a different position in the epoch.
+    fairseq then trains on some batches twice, or skips batches.
     """
     _wrap_iterator()
 
@@ -66,8 +66,8 @@ def resume_with_other_processes():
 def refuse_other_batches():
     """Refuse to resume within an epoch if its batches differ from those of the checkpoint.
 
-    With another ``--batch-size``, ``--max-tokens``, ``--seed`` or other data, the same count of batches is a different position. fairseq
-    trains on some sentences twice, skips others, or ends in a traceback.
+    With another ``--batch-size``, ``--max-tokens``, ``--seed`` or other data, the same count of batches means a different position.
+    fairseq then trains on some sentences twice, skips others, or ends in a traceback.
     """
     _wrap_iterator()
 
@@ -129,7 +129,7 @@ def _counted_for_these_processes(iterator, state):
 
 
 def is_within(iterator: iterators.EpochBatchIterator, state: dict) -> bool:
-    """Whether the saved position is within an epoch, and the iterator has one list of batches. Its subclasses may have several lists."""
+    """Whether the saved position is within an epoch, and the iterator has one list of batches. Subclasses may have several lists."""
     return type(iterator) is iterators.EpochBatchIterator and bool(state.get("iterations_in_epoch"))
 
 

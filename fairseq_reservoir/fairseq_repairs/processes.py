@@ -66,8 +66,8 @@ def broadcast_checkpoints():
     """Resume a run with more than one rank.
 
     Rank 0 reads the checkpoint and broadcasts it. The other ranks unpickle it with ``torch.load``, which since torch 2.6 refuses the
-    configuration: ``Unsupported global: omegaconf.dictconfig.DictConfig``. torch's own function to broadcast objects accepts the
-    configuration. It can run programs, but the ranks of a run trust each other.
+    configuration: ``Unsupported global: omegaconf.dictconfig.DictConfig``. torch's own function to broadcast objects accepts every class.
+    This is safe, because the ranks of a run trust each other.
     """
 
     def broadcast_object(original, obj, src_rank, group, dist_device):

@@ -71,8 +71,8 @@ def restore_tpu(parser, flags, words) -> None:
 def hush_hydra():
     """Hide hydra's deprecation warnings about fairseq's use of hydra.
 
-    Every command starts with about twenty lines of these warnings. They hide the message about a mistyped flag, and a user cannot avoid
-    them. The user's own warning filters still have priority.
+    Every command starts with about twenty lines of these warnings. The message about a mistyped flag is easily missed among these lines,
+    and a user cannot avoid the warnings. The user's own warning filters still have priority.
     """
     warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\.", append=True)
     warnings.filterwarnings("ignore", message=r"\s*'\w+' is validated against ConfigStore schema", append=True)

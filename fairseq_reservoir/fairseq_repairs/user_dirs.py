@@ -45,8 +45,8 @@ def import_user_module(original, args):
 def is_imported(user_dir: str | None) -> bool:
     """Whether the package in ``user_dir`` is imported already.
 
-    If ``user_dir`` is a name and no such folder exists, it stands for the package of this name that fairseq or Python finds. The clone of
-    a repository that contains a package of the same name also stands for this package.
+    ``user_dir`` may also be the name of a package that fairseq or Python finds, if no folder has this name. It may also be the clone of a
+    repository that contains a package with the name of the clone.
 
     Raises:
         InputError: a different package of this name is already imported.

@@ -8,7 +8,7 @@ __version__ = "0.2.0"
 def is_plugin(folder: Path) -> bool:
     """Whether a ``--user-dir`` is this plugin or another copy of it.
 
-    If ``folder`` is only the name of the package, it means the installed package, unless the current folder contains a package of this
+    If ``folder`` is only the name of the package, the installed package is meant, unless the current folder contains a package of this
     name.
     """
     here = Path(__file__)

@@ -1,4 +1,4 @@
-"""fairseq's Adam in one pass over its tensors instead of eight."""
+"""fairseq's Adam in one pass over all tensors. fairseq needs eight passes."""
 
 import math
 

@@ -118,7 +118,7 @@ class FastHalf(MixedIn):
 
 
 def use_lists(optimizer: FairseqOptimizer, fetch: Callable[[Tensor], Tensor]) -> FairseqOptimizer:
-    """Return an optimizer with operations on lists of tensors. It shares the state of ``optimizer``.
+    """Return an optimizer with operations on lists of tensors. It has the same state as ``optimizer``.
 
     With ``--memory-efficient-fp16``, ``--memory-efficient-bf16`` and ``--use-bmuf``, ``optimizer`` itself is returned.
 

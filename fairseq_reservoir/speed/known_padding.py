@@ -26,7 +26,7 @@ def mark(sample: Mapping[str, Any], host: Mapping[str, Any] | None = None, *, al
         sample: the batch on the device, as fairseq's collaters build it. Its token tensors are changed in place.
         host: the same batch on the CPU. If it is missing, or is on the device too, nothing is marked.
         always: let ``any()`` return True without reading ``host``, even if the tokens change later. A CUDA graph replays the same
-            operations for all batches, so it must always use the padding masks.
+            operations for all batches, so these operations must always use the padding masks.
     """
     before = _tokens(host or {})
     for name, tokens in _tokens(sample).items():

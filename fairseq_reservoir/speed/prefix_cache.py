@@ -46,7 +46,7 @@ class Memory:
         elif not self.full:
             self.full = True
             logger.warning(
-                "--freeze-cache-mib %d: the cache is full; batches that are not in it are computed in every epoch",
+                "--freeze-cache-mib %d: the cache is full; batches that are not cached are computed in every epoch",
                 self.limit >> 20,
             )
 

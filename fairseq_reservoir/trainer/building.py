@@ -47,7 +47,7 @@ def build_model(original, cfg, *args, **kwargs):
 def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
     """Hook of ``checkpoint_utils.load_model_ensemble_and_task``.
 
-    It compares the dictionaries. In ``fairseq-eval-lm`` it also sets the block size with which the model was trained.
+    The hook compares the models' dictionaries with the task's. In ``fairseq-eval-lm`` it also sets the block size of the model's training.
 
     Raises:
         InputError: a model was trained with dictionaries that differ from the task's.

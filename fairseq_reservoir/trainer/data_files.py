@@ -1,7 +1,7 @@
 """Check the binarised data of a command before a model is built.
 
-``check_data`` lists the tasks that are checked. The data of other tasks, raw text, remote data and ``--dataset-impl huffman`` are not
-checked here: fairseq finds their errors when it opens the files.
+``check_data`` lists the tasks that are checked. The data of all other tasks, raw text, remote data and ``--dataset-impl huffman`` are not
+checked. fairseq finds errors in these data when it opens the files.
 """
 
 import itertools
@@ -50,8 +50,8 @@ def check_data(cfg, splits=None):
 
     Args:
         cfg: fairseq's configuration. With ``splits``, only ``cfg.task`` is read.
-        splits: the splits that a command other than a training reads; None in a training. A missing file of these splits is not an
-            error here, because the language pair may be in the checkpoint. fairseq reports the file later.
+        splits: None in a training. In any other command, the splits that the command reads. A missing file of these splits is not an error
+            here, because the language pair may be in the checkpoint. fairseq reports the missing file later.
 
     Raises:
         InputError: fairseq would fail on the data.

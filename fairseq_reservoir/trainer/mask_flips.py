@@ -1,4 +1,4 @@
-"""Log ``mask_flips``, the fraction of learned mask entries that one update changes. It is measured once per ``--log-interval``."""
+"""Log ``mask_flips``, the fraction of learned mask entries that one update changes, once per ``--log-interval``."""
 
 import torch
 from fairseq.logging import metrics

@@ -1,8 +1,8 @@
 """Check that the ranks of a run are connected, load the same checkpoint and have the same frozen tensors.
 
-Each rank draws its frozen tensors from the seed and their names, so they should be equal. They differ if a rank has other flags or another
-version of the package, or after a memory error. The difference would persist, because the tensors have no gradient and ``legacy_ddp`` does
-not broadcast them.
+Each rank draws its frozen tensors from the seed and the tensors' names, so all ranks should have equal tensors. Tensors differ if a rank
+has other flags or another version of the package, or after a memory error. A difference would persist, because frozen tensors have no
+gradient and ``legacy_ddp`` does not broadcast them.
 """
 
 from collections import Counter
@@ -46,7 +46,7 @@ def agree_on_checkpoint(trainer, filename: str, options: dict) -> None:
 def refuse_other_files(loading: list[tuple[dict, bool]]) -> None:
     """Refuse ranks that disagree on which file to load, on whether it exists, or on how to load it.
 
-    If only some ranks have the file, they would wait for the others. A rank without ``checkpoint_last.pt`` might start from
+    If only some ranks have the file, these ranks would wait for the others forever. A rank without ``checkpoint_last.pt`` might start from
     ``--finetune-from-model`` at update 0.
 
     Args:

@@ -1,7 +1,7 @@
 """Refuse ranks of one run that read different data.
 
-fairseq distributes the batches of one data set over the ranks. A rank with another data set or dictionary would train on other
-sentences or other tokens, and ranks may have different numbers of batches.
+fairseq distributes the batches of one data set over the ranks. If a rank has another data set, it would train on other sentences, and may
+have another number of batches. If it has another dictionary, it would train on other tokens.
 """
 
 import hashlib

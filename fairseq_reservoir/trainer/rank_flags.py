@@ -60,9 +60,9 @@ def compare_flags(cfg: Any) -> None:
 
 
 def options_of(cfg: Any) -> dict[str, str]:
-    """Return the options that need the same value on all ranks, as texts by group and name: ``optimization.lr`` -> ``[0.001]``.
+    """Return the options that need the same value on all ranks, as strings: ``{"optimization.lr": "[0.001]"}``.
 
-    Names of chosen components, such as ``optimizer._name``, come first.
+    The choices of components, such as ``optimizer._name``, come first.
     """
     options = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True) if OmegaConf.is_config(cfg) else cfg
     found = dict(_flat(options))

@@ -1,4 +1,4 @@
-"""Load a checkpoint into a trainer. If it does not fit the model, optimizer or criterion, the error is one line."""
+"""Load a checkpoint into a trainer. If the checkpoint does not fit the model, optimizer or criterion, the error is one line."""
 
 import ast
 import contextlib
@@ -43,7 +43,7 @@ def resuming_from(filename: str, save_dir: str, reset_optimizer: bool, optimizer
 
 
 def _difference(message):
-    """Shorten torch's ``load_state_dict`` error to one line: the first tensor, the number of others, and the flags to give."""
+    """Shorten torch's ``load_state_dict`` error to one line with the first tensor, the number of other tensors, and the flags to give."""
     if not message.startswith("Error(s) in loading state_dict"):
         return None
     sizes = re.findall(r"size mismatch for (\S+): .*?\((\[.*?\])\) from checkpoint, .*?\((\[.*?\])\)", message)

@@ -1,8 +1,7 @@
 """Start the encoder or the decoder of a model from another model: ``--start-encoder-from``, ``--start-decoder-from``.
 
-The other model may have another architecture: the encoder may come from a RoBERTa, and the decoder from a language model. A language model
-has no attention to the source, so this attention is then initialised as usual. fairseq's ``--finetune-from-model`` can only load a whole
-model of the same architecture.
+The encoder may come from a RoBERTa, and the decoder from a language model. A language model has no attention to the source, so this
+attention is then initialised as usual. fairseq's ``--finetune-from-model`` can only load a whole model of the same architecture.
 """
 
 import logging
@@ -60,8 +59,8 @@ def start_stack(model: nn.Module, stack: str, path: str, task: Any) -> dict[str,
         The copied tensors by their names in the model.
 
     Raises:
-        InputError: the model has no such stack, or draws tensors of the stack from the seed; or the checkpoint's stack has other tensor
-            names, shapes or another dictionary.
+        InputError: the model has no such stack, or draws tensors of the stack from the seed; or names or shapes of tensors, or the
+            dictionary, differ between the checkpoint and the model.
     """
     given = f"--start-{stack}-from {path}"
     ours, prefix = _of_stack(model.state_dict(), stack)

@@ -23,7 +23,7 @@ def add_flag(parser: Any) -> None:
 
 
 def read_flag(parser: Any, flags: Any) -> None:
-    """Store the value of the flag in an environment variable, because fairseq's configuration has no place for it.
+    """Store the value of ``--cuda-graphs`` in an environment variable, because fairseq's configuration has no option of this name.
 
     If a later command in this process lacks the flag, the variable is removed. A variable that the user has set is kept.
     """

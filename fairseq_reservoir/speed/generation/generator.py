@@ -148,7 +148,7 @@ class GraphedGenerator(SequenceGenerator):
 
 @contextmanager
 def _side_stream(device: torch.device) -> Iterator[None]:
-    """Run the block on a side stream of a CUDA device, as a capture requires. Afterwards the current stream waits for it."""
+    """Run the block on a side stream of a CUDA device, as a capture requires. Afterwards the current stream waits for the side stream."""
     if device.type != "cuda":
         yield
         return

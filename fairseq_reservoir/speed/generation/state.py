@@ -11,7 +11,7 @@ from .buckets import Sizes
 
 @dataclass
 class LayerCache:
-    """Cached keys and values of one layer. They are None if the layer lacks the attention that reads them.
+    """Cached keys and values of one layer. Tensors of an attention that the layer lacks are None.
 
     Attributes:
         keys, values: keys and values of generated tokens, (batch, heads, steps, beam, head_dim). At step t, the hypothesis in beam
@@ -112,7 +112,7 @@ class State:
         Args:
             other: a state of the same source length, with at most as many steps as this one.
             rows: indices of rows of ``other``, (batch,), int64.
-            sentences: number of rows that are not padding. They come first.
+            sentences: number of rows that are not padding. These rows come first.
         """
         steps = other.ancestors.size(2)
         self.step.copy_(other.step)

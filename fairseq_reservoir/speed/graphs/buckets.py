@@ -1,8 +1,8 @@
 """Buckets: the few shapes to which training batches are padded, so that few CUDA graphs cover a data set.
 
 A shape is a list of integers: the number of sentences, and one padded length per side. Translation has two lengths (source, target), a
-language model has one. A batch fits into a bucket if no number of its shape is greater than the same number of the bucket. After padding,
-the batch has sentences * (source length + target length) tokens, where all three numbers are the bucket's.
+language model has one. A batch fits into a bucket if no number of the batch's shape is greater than the corresponding number of the
+bucket. After padding, the batch has sentences * (source length + target length) tokens, where all three numbers are the bucket's.
 
 Rounding each number up to a fixed multiple wastes many tokens, because batches differ in the number of sentences and in both lengths. On
 Multi30k, multiples of 8 for both lengths and of 16 for the sentences need 1.21 times as many tokens as no padding. With equally many

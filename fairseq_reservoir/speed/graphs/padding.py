@@ -24,7 +24,7 @@ _PLACES = 64  # predicted positions of a batch are padded to a multiple of this 
 def shape_of(sample: Mapping[str, Any]) -> tuple[int, ...] | None:
     """Return (sentences, source length, target length) of a translation batch, or (sentences, length) of a language model's batch.
 
-    Return None if the batch cannot be padded: it has inputs such as alignments or constraints, or tensors that are not int64.
+    Return None if the batch cannot be padded, because it has inputs such as alignments or constraints, or tensors that are not int64.
     """
     if not sample or not sample.keys() <= _KEYS or not sample["net_input"].keys() <= _INPUTS.keys():
         return None
