@@ -58,7 +58,7 @@ def _error_of_a_file(error):
 
 
 def _is_given(name):
-    """Whether a file name may come from the user. For example, ``ninja`` does not, because torch runs this program to compile."""
+    """Whether a file name may come from the user. A name such as ``ninja`` does not, because torch itself runs this program."""
     words = sys.argv[1:]
     return os.sep in name or any(name in (word, word.partition("=")[2], *re.split("[=:,]", word)) for word in words)
 

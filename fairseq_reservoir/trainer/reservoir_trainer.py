@@ -146,7 +146,7 @@ class ReservoirTrainer(Trainer):
 
     @metrics.aggregate("train")
     def train_step(self, samples, raise_oom=False):
-        """Run one update: forward and backward pass and optimizer step. fairseq calls ``set_num_updates`` inside it."""
+        """Run one update: forward and backward pass and optimizer step. fairseq calls ``set_num_updates`` within the update."""
         with reading_quickly(self, wanted=self.quick_cfg is not None):
             backskip_hooks.begin_update(self)
             if self.host_values:
