@@ -240,7 +240,7 @@ def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
     if trained is None:
         was, same = "without this flag", "remove it"
     elif trained is True:
-        was, same = "with this flag", "add it"
+        was, same = "with this flag", "give it"
     resumed = resuming.get()
     elsewhere = "in another --save-dir" if resumed and resumed.save_dir_has_a_checkpoint else "without that checkpoint"
     raise InputError(

@@ -65,7 +65,7 @@ def test_resuming_with_another_adapter_is_refused_by_name(trained, toy_data, tmp
     scale = ["--frozen-adapter", trained.kind, "--frozen-adapter-rank", rank]
     line, status = error_of(toy_data, *start, *scale, *([] if trained.kind == "lora" else ["--frozen-adapter-scale"]))
     message_of_scale = {
-        "lora": "--frozen-adapter-scale not given: the checkpoint was trained with this flag; add it, or start a new training",
+        "lora": "--frozen-adapter-scale not given: the checkpoint was trained with this flag; give it, or start a new training",
         "vera": "--frozen-adapter-scale: the checkpoint was trained without this flag; remove it, add --reset-optimizer, or",
     }[trained.kind]
     assert status != 0 and message_of_scale in line and line.count("\n") == 1
