@@ -1,4 +1,4 @@
-"""A linear classifier on the outputs of one layer, and bootstrap intervals of its accuracy over sentences."""
+"""A linear classifier on the outputs of one layer. The confidence intervals of its accuracy come from a bootstrap over sentences."""
 
 import warnings
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Result:
-    """Accuracies of both probes for one property on one layer, as shares of the test tokens.
+    """Accuracies of the probe and the control probe for one property on one layer: fractions of the test tokens.
 
     Attributes:
         accuracy: accuracy of the probe.
         control: accuracy of the control probe: the same classifier, trained for the control task.
         selectivity: ``accuracy`` minus ``control``.
-        penalties: the C that was chosen for each of the two probes.
+        penalties: chosen C (inverse of the L2 penalty) of the probe and of the control probe.
     """
 
     accuracy: Estimate
@@ -40,7 +40,7 @@ class Result:
 
 
 def probe(outputs: np.ndarray, tokens: Tokens, task: Property, seed: int) -> Result:
-    """Train and test two probes on the outputs (tokens, width) of one layer: one for the property, one for its control task."""
+    """Train and test two probes on the outputs (tokens, width) of one layer: one for the property ``task``, one for its control task."""
     inputs = standardised(outputs, tokens.part == TRAIN)
     used = (tokens.part == TEST) & (task.labels >= 0)
     right, penalty = _right(inputs, tokens.part, task.labels)
@@ -56,7 +56,7 @@ def standardised(outputs: np.ndarray, train: np.ndarray) -> np.ndarray:
 
 
 def _right(inputs, part, labels) -> tuple[np.ndarray, float]:
-    """Train a probe. Return whether it classifies each test token correctly, and the chosen C."""
+    """Train a probe. Return an array with True for each correctly classified test token, and the chosen C."""
     train, valid, test = ((part == which) & (labels >= 0) for which in (TRAIN, VALID, TEST))
     if len(np.unique(labels[train])) < 2:  # the classifier needs two classes
         return labels[test] == labels[train][0], PENALTIES[0]
@@ -85,7 +85,7 @@ def intervals(
 ) -> tuple[Estimate, Estimate, Estimate]:
     """Return accuracy, control accuracy and their difference, with percentile intervals from a bootstrap over sentences.
 
-    Each resample draws as many sentences as the test part has, with replacement. Both probes are scored on the same resamples.
+    Each resample draws n of the n test sentences with replacement. The probe and the control probe are scored on the same resamples.
     """
     _, places = np.unique(sentence, return_inverse=True)
     sums = np.stack([np.bincount(places, values) for values in (right, right_in_control, np.ones(len(right)))])

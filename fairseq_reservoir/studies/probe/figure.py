@@ -75,7 +75,7 @@ def _draw_property(plot: Any, probed: Sequence[Probed], name: str) -> None:
 
 
 def _draw_point(plot: Any, state: str, place: float, one: Estimate, colour: str) -> None:
-    """Draw an accuracy with its interval. A layer that was left out has no interval of its own."""
+    """Draw an accuracy with its confidence interval. For a layer that was left out, draw no interval."""
     value, low, high = (100 * number for number in (one.value, one.low, one.high))
     ends = None if state == "left out" else [[value - low], [high - value]]
     inside = colour if state in _FILLED else "white"
@@ -84,7 +84,7 @@ def _draw_point(plot: Any, state: str, place: float, one: Estimate, colour: str)
 
 
 def _passed_on(each: Probed, name: str, which: str) -> list[Estimate]:
-    """Return an estimate for each depth. A layer that was left out passes on the outputs of the layer below, and has its estimate."""
+    """Return an estimate for each depth. A layer that was left out gets the estimate of the layer below, whose outputs it passes on."""
     found: list[Estimate] = []
     for result in each.results[name]:
         found.append(found[-1] if result is None else getattr(result, which))

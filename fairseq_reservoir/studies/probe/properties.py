@@ -13,16 +13,16 @@ TRAIN, VALID, TEST = 0, 1, 2
 
 @dataclass(frozen=True)
 class Tokens:
-    """The probed tokens, as arrays with an entry for each token.
+    """The probed tokens. Each attribute is an array with one element per token.
 
     Attributes:
         sentence: index of the token's sentence.
         token: index in the dictionary.
-        position: place in the sentence, counted from 1.
+        position: position in the sentence, counted from 1.
         length: number of tokens of the sentence.
         frequency: count of the token in the dictionary.
         copied: whether the target sentence has a token with the same text; None for data without a target.
-        part: TRAIN, VALID or TEST, the same for all tokens of a sentence.
+        part: TRAIN, VALID or TEST. All tokens of a sentence are in the same part.
     """
 
     sentence: np.ndarray
@@ -39,15 +39,15 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Property:
-    """A property that a probe predicts: a class for each token.
+    """A property that a probe predicts. The property assigns a class to each token.
 
     Attributes:
         name: name of the property.
         about: description.
-        labels: class of each token, -1 for tokens that are left out.
-        control: class of each token in the control task, -1 for the tokens that ``labels`` leaves out.
+        labels: class of each token; -1 for tokens without a class, which are not used.
+        control: class of each token in the control task; -1 where ``labels`` is -1.
         classes: number of classes.
-        majority: accuracy on the test tokens of always guessing the most frequent class of the training tokens.
+        majority: accuracy on the test tokens if the most frequent class of the training tokens is always predicted.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Property:
 
 
 def split_sentences(sentences: int, seed: int) -> np.ndarray:
-    """Draw the part of each sentence: 60 % TRAIN, 20 % VALID and 20 % TEST."""
+    """Assign sentences to parts at random: 60 % TRAIN, 20 % VALID and 20 % TEST."""
     parts = np.full(sentences, TRAIN)
     order = np.random.default_rng([seed, 1]).permutation(sentences)
     fifth = sentences // 5
@@ -69,7 +69,7 @@ def split_sentences(sentences: int, seed: int) -> np.ndarray:
 
 
 def properties(tokens: Tokens, seed: int) -> list[Property]:
-    """Return the properties that have at least two classes in the training part, and tokens in the validation and test parts.
+    """Return the usable properties: at least two classes in the training part, and tokens in the validation and test parts.
 
     The control task of a property has random classes (Hewitt and Liang, 2019). Tokens with the same key get the same class. The key is the
     dictionary entry for `frequency` and `copied`, the position for `position`, and the length of the sentence for `length`. For `token` the
@@ -102,10 +102,10 @@ def _property(part, seed, number, name, about, labels, key) -> Property | None:
 
 
 def control_labels(labels: np.ndarray, key: np.ndarray, train: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw a class for each distinct ``key``. Tokens without a label (-1) stay without one.
+    """Draw a class for each distinct ``key``. A token with the label -1 gets the class -1.
 
-    The keys are put in a random order and divided into the classes, so that classes have about the same shares of the training tokens as
-    in ``labels``. With independent draws, a frequent key could make one class much larger than in the property.
+    The keys are put in a random order and then divided into classes. The division gives each class about as many training tokens as in
+    ``labels``. With independent draws, a frequent key could make a class much larger than in ``labels``.
     """
     used = labels >= 0
     _, places = np.unique(key, return_inverse=True)
@@ -124,13 +124,13 @@ def _most_frequent(tokens) -> np.ndarray:
 
 
 def _number_in(values, kinds: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Return the index of each value in ``kinds``; -1 for a value that ``kinds`` lacks."""
+    """Return the index of each value in ``kinds``; -1 for a value that is not in ``kinds``."""
     numbers = {int(kind): place for place, kind in enumerate(kinds)}
     return np.array([numbers.get(int(value), -1) for value in values], dtype=np.int64)
 
 
 def _bins(values, train, what) -> tuple[str, np.ndarray]:
-    """Describe and number the bins of values, with edges at the quartiles of the training tokens."""
+    """Divide values into bins at the quartiles of the training tokens. Return (description, bin number of each value)."""
     edges = np.unique(np.quantile(values[train], _QUARTILES, method="lower"))
     edges = edges[edges < values[train].max()]
     bounds = [*(f"to {edge:,}" for edge in edges), "more"]

@@ -21,7 +21,7 @@ class Probed:
         depths: the embeddings and all layers, with ``number``, ``kind``, ``state`` and ``shown_state``.
         tokens: the probed tokens.
         properties: the properties that were probed.
-        results: the results of each depth, by the property's name; None for a layer that was left out.
+        results: for each property, by name, a list with the result of each depth; None for a layer that was left out.
     """
 
     path: str
@@ -33,15 +33,15 @@ class Probed:
     results: dict[str, list[Result | None]]
 
     def sizes(self, one: Property) -> dict[str, int]:
-        """Return the number of tokens in each part that have a class of the property."""
+        """Return, for each part, the number of tokens that have a class of the property ``one``."""
         parts = {"training": TRAIN, "validation": VALID, "test": TEST}
         return {name: int(((self.tokens.part == part) & (one.labels >= 0)).sum()) for name, part in parts.items()}
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
-    """Shorten paths to the parts that differ: ``runs/a/best.pt`` and ``runs/b/best.pt`` -> ``a`` and ``b``.
+    """Remove common folders and file names from paths: ``runs/a/best.pt`` and ``runs/b/best.pt`` become ``a`` and ``b``.
 
-    Equal paths, or a single path, keep their last two parts.
+    If all paths are equal, or there is only one, the last folder and the file name remain.
     """
     parts = [normpath(path).split("/") for path in paths]
     if len({*map(tuple, parts)}) == 1:
@@ -65,14 +65,14 @@ def as_text(probed: Sequence[Probed], about: str) -> str:
         rows = [row for each in probed for row in _rows(each, name, several=len(probed) > 1)]
         first = next((each, one) for each in probed for one in each.properties if one.name == name)
         sizes = ", ".join(f"{count:,} {part}" for part, count in first[0].sizes(first[1]).items())
-        classes = f"{first[1].classes} classes, accuracy of always guessing the most frequent one: {100 * first[1].majority:.1f} %"
+        classes = f"{first[1].classes} classes, accuracy if the most frequent class is always predicted: {100 * first[1].majority:.1f} %"
         blocks += ["", f"{name}: {what}", f"  tokens: {sizes}; {classes}"]
         blocks += [f"  {line}" for line in _aligned(_head(len(probed) > 1), rows)]
     return "\n".join([*blocks, "", *_NOTES])
 
 
 _NOTES = (
-    "% of the test tokens, with a 95 % interval over test sentences. control: accuracy of a probe for random labels."
+    "Numbers: % of the test tokens, with a 95 % confidence interval over test sentences. control: accuracy of a probe for random labels."
     " selectivity: accuracy - control.",
 )
 

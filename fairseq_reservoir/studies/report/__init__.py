@@ -1,4 +1,4 @@
-"""Reports of fairseq-train runs: logs, convergence measures, tables, figures, one HTML page. Imports neither torch nor fairseq."""
+"""Write reports of fairseq-train runs: tables, figures and an HTML page, computed from logs. Imports neither torch nor fairseq."""
 
 from .answers import answers
 from .build import measure, report

@@ -47,7 +47,7 @@ def points(study: Study) -> list[Point]:
 
 
 def _series(arms, keys):
-    """Group arms that differ only in the ``keys``, or whose names differ only in the value of the first key, such as 3-deep and 6-deep."""
+    """Group arms if they differ only in the ``keys``, or if their names (3-deep, 6-deep) differ only in the value of the first key."""
     found = series_of(arms, keys)
     joined: dict[str, list[Arm]] = {}
     for number, members in enumerate(found):
@@ -59,10 +59,10 @@ def _series(arms, keys):
 
 
 def _names(series, keys):
-    """Return a name for each series: the common name of its arms without the flag's value, else the flags that distinguish it.
+    """Return a name for each series: its arms' common name without the flag's value, or else the flags that distinguish the series.
 
-    A flag distinguishes a series if its value differs from that in another series: "encoder_layers 6, dropout 0.1". A series without a
-    common name and without such flags has the name of its first arm.
+    A flag distinguishes a series if another series has a different value, as in "encoder_layers 6, dropout 0.1". If there is no common name
+    and no such flag, the series gets the name of its first arm.
     """
     shorts = [{bare(run, keys) for arm in arms for run in arm.runs} for arms in series]
     settings = [experiment(arms[0].runs[0].configuration, keys) for arms in series]

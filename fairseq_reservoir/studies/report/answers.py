@@ -1,4 +1,4 @@
-"""The answers at the top of a report: one sentence for each question that a reader has."""
+"""The answers at the top of a report: one sentence for each question, such as "Which arm is best?"."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,14 +18,15 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class _Best:
-    """The best arm by one score, and its comparison with the baseline. If the baseline is best, it is compared with the next best arm.
+    """The best arm by one score, compared with the baseline. If the baseline itself is best, it is compared with the second-best arm.
 
     Attributes:
         score: the score.
         arm: the best arm.
         other: the arm that the best arm is compared with; None if there is no such arm.
         tested: difference between the two arms over seeds; None if either arm has fewer than two seeds.
-        p: p-value of the difference, with Holm's correction for the comparisons of all arms with the baseline; None without a p-value.
+        p: p-value of the difference, after Holm's correction for the comparisons of all arms with the baseline; None if the difference
+            cannot be tested.
         tests: number of comparisons in Holm's correction.
     """
 
@@ -38,9 +39,9 @@ class _Best:
 
 
 def answers(study: Study) -> list[Answer]:
-    """Return the questions and answers: first on each pair of ``--compare``, then on the best arm.
+    """Return the questions and answers: first for each pair of ``--compare``, then for the best arm.
 
-    The answers on time and size cover all arms that are compared.
+    The answers about time and size name all arms that are compared.
     """
     found = [best for score in _shown(study) if (best := _best(study, score))]
     shown = [arm for one in found for arm in (one.arm, one.other) if arm]
@@ -78,7 +79,7 @@ def _shown(study):
 
 
 def _best(study, score):
-    """Find the best arm by a score; None if no arm has it.
+    """Find the best arm by a score; None if no arm has this score.
 
     An interrupted arm cannot be the best, unless all arms were interrupted. If some arms have several seeds, arms with one seed cannot be
     the best.
@@ -143,7 +144,7 @@ def _untested(tested):
 
 
 def _verdict(p, tests):
-    """Return whether a difference is significant. ``p`` is corrected for the number of ``tests``."""
+    """Return in words whether a difference is significant. ``p`` has already been corrected for the number of ``tests``."""
     shown = p_text(p) if p_text(p).startswith("<") else f"= {p_text(p)}"
     how = f", with Holm's correction for {tests} comparisons" if tests > 1 else ""
     return f"{'significant' if p < 0.05 else 'no significant difference'} (p {shown}{how})"
@@ -185,7 +186,7 @@ def _size(study, arm):
     run, name = arm.runs[0], _named(study, arm)
     total, trained = run.log.parameters, run.log.trained
     if total is None or trained is None:
-        return f"{name}: its log has no number of parameters"
+        return f"{name}: unknown, because its log does not contain the number of parameters"
     packed = next(filter(None, map(exported, arm.runs)), None)
     parts = "all trained" if total == trained else f"{trained:,} of them trained"
     return f"{name}: {plural(total, 'parameter')}, {parts}" + (
@@ -203,5 +204,5 @@ def _seeds(study):
     found = listed(parts) if len(counts) > 1 else f"{next(iter(counts))} for each arm"
     if study.search:
         others = sum(len(arm.runs) for arm in study.search.others)
-        found += f"; {plural(others, 'further run')} served only to choose {study.search.leaf}"
+        found += f"; the choice of {study.search.leaf} used {plural(others, 'further run')}"
     return f"{found}."

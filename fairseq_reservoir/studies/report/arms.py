@@ -16,7 +16,7 @@ class Arm:
     Attributes:
         name: name of the arm: the name of its first run without the seed.
         runs: the runs.
-        missing: seeds that other arms have and this arm lacks.
+        missing: seeds of other arms for which this arm has no run.
         remark: note on this arm in the report; "" without a note.
     """
 
@@ -61,8 +61,8 @@ def deviation(values: list[float]) -> float | None:
 def group(runs: list[Run], ignored: tuple[str, ...] = ()) -> list[Arm]:
     """Group runs into arms, in the order of their first runs.
 
-    The runs of an arm ``differ_only_in`` seeds, paths and the ignored keys. If a seed occurs twice with the same values of these keys,
-    the arm is split by the ``bare`` names of its runs.
+    The runs of an arm differ only in seeds, paths and the ignored keys (see ``differ_only_in``). If two runs have the same seed and the
+    same values of the ignored keys, the arm is split: each name without seed and values (``bare``) becomes an arm.
 
     Args:
         runs: the runs.
@@ -90,7 +90,7 @@ def group(runs: list[Run], ignored: tuple[str, ...] = ()) -> list[Arm]:
 
 
 def series_of(arms: list[Arm], keys: tuple[str, ...]) -> list[list[Arm]]:
-    """Group arms that ``differ_only_in`` the ``keys``, in the order of their first arms."""
+    """Group arms that differ only in the ``keys`` (see ``differ_only_in``). Groups are in the order of their first arms."""
     found: list[list[Arm]] = []
     for arm in arms:
         joined = next((others for others in found if differ_only_in(arm.runs[0], others[0].runs[0], keys)), None)
@@ -101,8 +101,8 @@ def series_of(arms: list[Arm], keys: tuple[str, ...]) -> list[list[Arm]]:
 def differ_only_in(run: Run, other: Run, keys: tuple[str, ...]) -> bool:
     """Return whether two runs differ only in seeds, paths and the ``keys`` of their configurations.
 
-    Their names, without the seed and the values of the keys, must also be equal in two cases: neither log has a configuration, or one
-    configuration lacks flags that the other one has, because a different version wrote it.
+    In two cases, the names of the runs, without the seed and the values of the keys, must also be equal. In the first case, neither log has
+    a configuration. In the second case, the configurations do not have the same flags, because different versions wrote them.
     """
     ours, theirs = experiment(run.configuration, keys), experiment(other.configuration, keys)
     if ours.keys() != theirs.keys() or not ours:
@@ -126,11 +126,11 @@ def _version_remark(arm):
     if not partly:
         return ""
     more = f" and {len(partly) - 2} more" if len(partly) > 2 else ""
-    return f"runs were trained by different versions: some lack {', '.join(partly[:2])}{more}"
+    return f"its runs were trained by different versions: some configurations lack {', '.join(partly[:2])}{more}"
 
 
 def _ignored_remark(arm, ignored):
-    """Return a remark on the ignored keys whose values differ within an arm; "" if no value differs."""
+    """Return a remark that lists the ignored keys with different values in an arm; "" if there are none."""
     remarks = []
     for key in ignored:
         values: list[object] = []
@@ -144,7 +144,7 @@ def _ignored_remark(arm, ignored):
 
 
 def find_arm(name: str | None, arms: list[Arm], flag: str = "--baseline") -> Arm:
-    """Find an arm by its own name, or by the name of one of its runs, with or without the seed. If ``name`` is None, return the first arm.
+    """Find an arm by its name or by the name of one of its runs, with or without the seed. If ``name`` is None, return the first arm.
 
     Args:
         name: the name, or None.
@@ -160,11 +160,11 @@ def find_arm(name: str | None, arms: list[Arm], flag: str = "--baseline") -> Arm
     by_name = by_run | {arm.name: arm for arm in reversed(arms)}
     if name in by_name:
         return by_name[name]
-    raise InputError(f"{flag} {name}: not the name of an arm; choose from {', '.join(arm.name for arm in arms)}")
+    raise InputError(f"{flag} {name}: no arm has this name; choose from {', '.join(arm.name for arm in arms)}")
 
 
 def _number(arms, ignored):
-    """Number arms that have the same name, and add remarks on the flags in which they differ from the first arm of this name."""
+    """Number arms that have the same name. Add remarks that list the flags in which they differ from the first arm of this name."""
     for name in {arm.name for arm in arms}:
         first, *others = [arm for arm in arms if arm.name == name]
         for number, arm in enumerate(others, start=2):

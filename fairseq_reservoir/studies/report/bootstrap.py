@@ -1,4 +1,4 @@
-"""Paired bootstrap of test scores: compare each run with the baseline's run of the same seed, by resampling sentences."""
+"""Paired bootstrap of test scores. Each run is compared with the baseline's run of the same seed by resampling sentences."""
 
 import os
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Pair:
         bleu: sacreBLEU of the run on the test set.
         baseline: sacreBLEU of the baseline's run.
         interval: half the width of the 95 % confidence interval of ``bleu``.
-        p: p-value of the difference: the probability that chance alone causes a difference at least this large.
+        p: p-value of the difference: the probability of a difference at least this large if the two systems are equally good.
         signature: sacreBLEU's signature, with the number of resamples and the random seed.
         source: file with the run's translations, or with their n-gram counts.
     """
@@ -44,7 +44,7 @@ def paired_bootstrap(arms, baseline, tests: dict[str, Test]) -> list[Pair]:
 
     Args:
         arms: all arms.
-        baseline: the arm with which the others are compared.
+        baseline: the arm with which all other arms are compared.
         tests: test scores by the run's name.
     """
     pairs: list[Pair] = []
@@ -71,13 +71,13 @@ def paired_bootstrap(arms, baseline, tests: dict[str, Test]) -> list[Pair]:
 
 
 def remark_other_test_sets(arms, baseline, tests: dict[str, Test]) -> None:
-    """Add a remark to each test score that ``paired_bootstrap`` omits because of its references or its signature."""
+    """Add a remark to each run's test scores that ``paired_bootstrap`` omits because of different references or signatures."""
     for base in baseline.runs:
         base_test = tests[base.name]
         for run in (run for arm in arms for run in arm.runs if run.seed == base.seed):
             test = tests[run.name]
             if None not in (base_test.bleu, test.bleu) and (mismatch := _mismatch(test, base_test)):
-                test.remarks.append(f"not in the paired bootstrap: {mismatch} than {base.name}")
+                test.remarks.append(f"omitted from the paired bootstrap: {mismatch} than {base.name}")
 
 
 def _mismatch(test, base_test):
@@ -119,9 +119,10 @@ def _half_interval(scores):
 
 
 def _p_value(differences, observed):
-    """Return the p-value as sacreBLEU computes it; 1 if the two runs never differ.
+    """Return the p-value as sacreBLEU computes it; 1 if the scores of the two runs are equal on every resample.
 
-    It is the share of resamples in which the absolute difference, minus its mean over resamples, is larger than the observed difference.
+    The p-value is the fraction of resamples in which the absolute difference, minus its mean over all resamples, is larger than the
+    observed absolute difference.
     """
     sizes = abs(differences)
     if not observed and not sizes.any():

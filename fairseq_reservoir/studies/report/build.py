@@ -23,8 +23,8 @@ def report(options: ReportOptions) -> Study:
     """Write the report that ``options`` describes, and return its numbers.
 
     Raises:
-        InputError: ``measure`` fails, matplotlib is missing, or ``options.out`` contains other files. In these cases
-            nothing is written. The error is also raised if a file cannot be written.
+        InputError: ``measure`` fails, matplotlib is missing, or ``options.out`` contains files that do not belong to a report; then nothing
+            is written. Also raised if a file cannot be written.
     """
     folder.check_out(options.out)
     if options.figures:
@@ -37,7 +37,7 @@ def report(options: ReportOptions) -> Study:
 
 
 def measure(options: ReportOptions) -> Study:
-    """Read the runs and compute all numbers of their report. Write no files.
+    """Read the runs and compute all numbers of the report. Write no files.
 
     Raises:
         InputError: no run has a usable score, or an option is invalid, for example because it names an arm or a flag that no run has.
@@ -113,7 +113,7 @@ def _first_logs(runs: list[Run]) -> str:
 
 
 def _skipped(runs: list[Run], used: list[Run], metric: Metric) -> list[tuple[Run, str]]:
-    """Return pairs (run, reason) for the runs without a score. Runs without any validation come first."""
+    """Return pairs (run, reason) for the runs without a score, first the runs without a validation."""
     names = {run.name for run in used}
     skipped = [
         (run, f"{run.log_file.name} {run.fault}" if run.fault else "no validation yet")
@@ -124,7 +124,7 @@ def _skipped(runs: list[Run], used: list[Run], metric: Metric) -> list[tuple[Run
 
 
 def files(study: Study) -> dict[str, bytes]:
-    """Return the content of each file of the report by its path. index.html is the last one."""
+    """Return a dictionary from the path of each file of the report to its content. index.html is the last file."""
     drawn = {}
     if study.options.figures:
         from .figures import figures

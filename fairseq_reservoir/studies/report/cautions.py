@@ -1,4 +1,4 @@
-"""Warnings of a report, grouped by their kind. A page prints them at its end and their number at its top."""
+"""Warnings of a report, grouped by topic. The page lists the warnings at its end, and has the number of warnings at its top."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,7 +14,7 @@ _DATA_DEPENDENT = ("loss", "nll_loss", "ppl")
 
 
 class Caution(NamedTuple):
-    """Warnings of one kind: its title, and a line for each warning."""
+    """Warnings about one topic: the topic's title, and a line for each warning."""
 
     title: str
     lines: list[str]
@@ -124,7 +124,7 @@ def _repeated(study):
 
 
 def _of_same(remarks):
-    """Group pairs (remark, name) by remark. Return a line for each remark, with the names of all its runs."""
+    """Group pairs (remark, name) by remark. Return a line for each remark, which begins with all names that have this remark."""
     names: dict[str, list[str]] = {}
     for remark, name in remarks:
         names.setdefault(remark, []).append(name)
@@ -153,7 +153,7 @@ def _other_losses(study):
 
 
 def _without_flops(study):
-    """Name the arms without FLOPs, and the reason. If no log has a slot table, the runs did not use this plugin: return [].
+    """Return lines that name the arms without FLOPs and the reason; [] if no log has a slot table, because no run used this plugin.
 
     The slot table is the table of layers, parameters and FLOPs that the plugin prints into the log.
     """
@@ -163,7 +163,7 @@ def _without_flops(study):
     reasons = {
         "has no slot table, because the plugin prints it only for its own architectures; train a plain transformer with --arch"
         " reservoir_... and a plan of only L": False,
-        "was written by an old version, and its slot table has no line on the backward pass": True,
+        "was written by an old version of the plugin, whose slot table has no line for the backward pass": True,
     }
     found = []
     for reason, table in reasons.items():
@@ -182,13 +182,13 @@ def _late(study):
         return []
     subject = "This log begins" if len(late) == 1 else "These logs begin"
     return [
-        f"{subject} in the middle of training, without the earlier training time: {listed(late)}. Only the number of updates includes the"
-        " earlier part."
+        f"{subject} in the middle of training: {listed(late)}. The training time and the tokens before this point are unknown and not"
+        " counted; the number of updates is complete."
     ]
 
 
 def _uneven_times(study):
-    """Name the arms whose seeds trained at different speeds, for example on different machines or while other programs were running."""
+    """Return a line with the arms whose seeds trained at different speeds, for example on different machines or beside other programs."""
     found = []
     for arm in study.arms:
         rates = sorted(run.clock.rate for run in arm.counted if run.clock.rate)
@@ -204,16 +204,16 @@ def _rounded_times(study):
         return []
     return [
         "fairseq logs the training time of an epoch in whole seconds. These epochs are so short that the minutes of training may be"
-        f" wrong by {100 * worst:.0f} %. The column of minutes in all, in the table of runs, is not affected."
+        f' wrong by {100 * worst:.0f} %. The minutes "in all" in the table of runs do not have this error.'
     ]
 
 
 def _easy_target(study):
-    """Warn if a very bad run determines the common target, because the other runs then reach it almost immediately."""
+    """Warn if a very bad run determines the common target. All other runs then reach the target almost immediately."""
     best = spread([one.best for one in study.measured_runs(study.baseline)]).mean
     if study.options.target is not None or not study.metric.far_worse(study.target, best):
         return []
     return [
-        f"The common target, {study.target:g}, is the best score of the worst run, but {study.baseline.name} reaches {best:g}. Set a better"
-        " target with --target."
+        f"The common target, {study.target:g}, is the best score of the worst run. This is too easy, because {study.baseline.name}"
+        f" reaches {best:g}. Set a better target with --target."
     ]

@@ -1,4 +1,4 @@
-"""Numbers and words as text, and cells that occur in several tables of a report."""
+"""Format numbers and lists of words, and make the cells that occur in several tables of a report."""
 
 import math
 
@@ -16,19 +16,19 @@ def plural(count: int, noun: str) -> str:
 
 
 def listed(words: list[str], most: int = 8) -> str:
-    """Join words: "a, b and c". If there are more than ``most`` words, the last ones are counted: "a and 3 others"."""
+    """Join words: "a, b and c". If there are more than ``most`` words, replace the last ones by their number: "a and 3 others"."""
     if len(words) > most:
         words = [*words[: most - 1], f"{len(words) - most + 1} others"]
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else ""
 
 
 def fixed(number: float, digits: int) -> str:
-    """Return a number with this many decimals, thousands separators and a minus sign (U+2212)."""
+    """Return a number with ``digits`` decimals, thousands separators and a typographic minus sign (U+2212)."""
     return f"{number:,.{digits}f}".replace("-", "−")
 
 
 def signed(number: float, digits: int) -> str:
-    """Return a number like ``fixed``, with its sign."""
+    """Return a number like ``fixed``, with a plus or minus sign."""
     return f"{number:+,.{digits}f}".replace("-", "−")
 
 
@@ -71,7 +71,7 @@ def spread_text(found: Spread, digits: int) -> str:
 
 
 def column(found: list[Spread], arms: list[Arm]) -> list[Cell]:
-    """Return the cells of a column. All numbers have the same decimals, so that the largest mean has four significant digits."""
+    """Return the cells of a column. Their number of decimals gives the largest mean four significant digits."""
     largest = max((abs(one.mean) for one in found if one.mean), default=1.0)
     digits = max(0, 3 - math.floor(math.log10(largest)))
     return [cell(one, digits, arm) for one, arm in zip(found, arms)]

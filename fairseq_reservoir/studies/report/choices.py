@@ -1,4 +1,7 @@
-"""Select arms for ``--choose``: the arm with the best score among arms that differ only in one flag, such as the learning rate."""
+"""Select arms for ``--choose``.
+
+Among arms that differ only in one flag, such as the learning rate, the arm with the best score is chosen.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,12 +14,12 @@ from .runs import Run
 
 @dataclass(frozen=True)
 class Choice:
-    """Arms that differ only in the flag of ``--choose``.
+    """The choice among arms that differ only in the flag of ``--choose``.
 
     Attributes:
         arm: the chosen arm.
-        value: its value of the flag.
-        tried: the best validation scores of the compared runs, by value of the flag, in ascending order of the values.
+        value: the chosen arm's value of the flag.
+        tried: for each value of the flag, in ascending order, the best validation scores of the compared runs.
     """
 
     arm: Arm
@@ -37,7 +40,7 @@ class Search:
     Attributes:
         key: configuration key of the flag.
         metric: the score by which arms were chosen.
-        choices: one for each chosen arm.
+        choices: one ``Choice`` for each chosen arm.
         others: the arms that were not chosen.
     """
 
@@ -61,13 +64,13 @@ def search(
 ) -> Search:
     """Choose one arm of each series, in the order of the series' first arms. The arms of a series differ only in ``key``.
 
-    Arms are compared by ``best_checkpoint_metric`` if all runs have the same one, as in a sweep with ``choose:``, and otherwise by
-    ``metric``. Only the seeds that all arms of a series have are compared, or all seeds if there is no such seed. An interrupted arm can
-    only be chosen if all arms of its series were interrupted. The name of a chosen arm loses the value of the flag, if the name is then
-    unique.
+    If all runs have the same ``best_checkpoint_metric``, arms are compared by this metric, as in a sweep with ``choose:``. Otherwise they
+    are compared by ``metric``. Arms are compared on the seeds that all arms of the series have. If there is no such seed, all seeds are
+    used. An interrupted arm can only be chosen if all arms of its series were interrupted. The value of the flag is removed from the name
+    of a chosen arm if the shorter name is unique.
 
     Args:
-        arms: all arms. The chosen ones get new names and new missing seeds.
+        arms: all arms. The names and the missing seeds of the chosen arms are changed.
         key: configuration key of the flag.
         ignored: configuration keys in which the runs of an arm may differ.
         metric: metric of the report.

@@ -1,4 +1,4 @@
-"""Training time and tokens at each update, computed from the parts of a log. Each part is from one process of a resumed run."""
+"""Training time and tokens at each update, computed from the parts of a log. Each process of a resumed run wrote one part."""
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
@@ -10,16 +10,17 @@ from .log_reader import Part, Record
 class Clock:
     """Seconds and tokens of training up to each update.
 
-    Seconds are sums of fairseq's ``train_wall``: the time inside training steps, without validation, saving and loading. The record at
-    the end of an epoch has the total of the epoch. The records within the epoch distribute this total over its updates. They also give
-    the time of an epoch without an end-of-epoch record. Tokens are ``wpb`` (target tokens per update) times updates. If a run stops after
-    update 150 and resumes at update 100, 50 updates are lost: their seconds still count (``lost_seconds``), their tokens do not.
+    Seconds are sums of fairseq's ``train_wall``: the time inside training steps, without validation, saving and loading. The record at the
+    end of an epoch has the total time of the epoch. The records within the epoch show how this total is distributed over the updates. If an
+    epoch has no end-of-epoch record, its time is computed from the records within the epoch. Tokens are ``wpb`` (target tokens per update)
+    times updates. If a run stops after update 150 and resumes at update 100, 50 updates are lost. The seconds of lost updates still count
+    (``lost_seconds``), but their tokens do not.
 
     Attributes:
-        updates: updates at which seconds and tokens are known; linear in between.
+        updates: updates at which seconds and tokens are known. Between these updates, both are interpolated linearly.
         seconds: training time up to each of ``updates``, without lost updates.
         tokens: target tokens up to each of ``updates``, without lost updates.
-        losses: for each resume, the update where it starts, and the seconds that were lost so far.
+        losses: for each resume, the update at which training resumed, and the seconds lost up to this resume.
         lost_updates: number of updates that were lost.
         begins_at: first update of a log that begins in the middle of training; otherwise 0.
         epoch_ends: updates of the end-of-epoch records that were not lost.
@@ -64,7 +65,7 @@ class Clock:
 
 
 def kept_records(parts: list[Part]) -> list[Record]:
-    """Return the records of the updates that led to the final model. Where a resumed part repeats updates, its records are used."""
+    """Return the records of the updates that led to the final model. If a resumed part repeats updates, the repetitions are used."""
     kept: list[Record] = []
     for part in parts:
         start = _start(part, kept)
@@ -90,7 +91,7 @@ def read_clock(parts: list[Part]) -> Clock:
 
 
 def _start(part, kept):
-    """Return the update at which a part starts. If the log lacks it, return the last kept update before the part's records."""
+    """Return the update at which a part starts. If the log does not contain it, return the last kept update before the part's records."""
     if part.start is not None:
         return part.start
     first = min((record.updates for record in part.records), default=0)
@@ -98,7 +99,7 @@ def _start(part, kept):
 
 
 def _rewind(clock, start):
-    """Set the clock back to update ``start``. The updates and seconds after it are counted as lost."""
+    """Set the clock back to update ``start``. Later updates and their seconds are counted as lost."""
     seconds, tokens = (_at(clock.updates, amounts, start) for amounts in (clock.seconds, clock.tokens))
     lost = max(0.0, clock.seconds[-1] - seconds) + clock.lost_seconds
     clock.lost_updates += max(0, clock.updates[-1] - start)
@@ -109,7 +110,7 @@ def _rewind(clock, start):
 
 
 def _append_part(clock, records, start, kept):
-    """Append the ``records`` of one part to the clock. ``start`` is its first update. ``kept`` has all earlier records."""
+    """Append the ``records`` of one part to the clock. The part starts at update ``start``. ``kept`` has all earlier records."""
     epoch_ends = [record.updates for record in kept if record.kind == "epoch"]
     epoch_begin = max(epoch_ends, default=clock.begins_at)
     # fairseq restores its meters if it resumes in the middle of an epoch. The first record then also covers updates before the resume:
@@ -146,9 +147,9 @@ def _extend(clock, begin, end, rates, seconds=None, tokens=None):
         clock: the clock.
         begin: last update before the points.
         end: update of the last point.
-        rates: for each record within the epoch: its update, and the seconds and tokens per update up to it.
-        seconds: total seconds, to which the rates are scaled; None leaves the rates unchanged.
-        tokens: total tokens, used in the same way.
+        rates: for each record within the epoch, its update, and the seconds and tokens per update since the previous record.
+        seconds: total seconds of the points. The rates are scaled to this total. None leaves the rates unchanged.
+        tokens: total tokens of the points, used like ``seconds``.
     """
     ends = [until for until, *_ in rates]
     inside = rates[bisect_right(ends, begin) :]
@@ -168,7 +169,7 @@ def _extend(clock, begin, end, rates, seconds=None, tokens=None):
 
 
 def _scaled(amounts, spans, total):
-    """Scale ``amounts`` so that their sum is ``total``. If all are 0, divide ``total`` in proportion to ``spans``."""
+    """Scale ``amounts`` so that their sum is ``total``. If all amounts are 0, divide ``total`` in proportion to ``spans``."""
     if total is None:
         return amounts
     whole = sum(amounts)
@@ -176,7 +177,7 @@ def _scaled(amounts, spans, total):
 
 
 def _at(xs, ys, x):
-    """Return y at ``x``, linear between the points (xs, ys). After the last point, use the slope of the last two points."""
+    """Return y at ``x`` by linear interpolation between the points (xs, ys). After the last point, use the slope of the last two points."""
     if x <= xs[0]:
         return ys[0]
     if x > xs[-1] and len(xs) < 2:

@@ -1,4 +1,4 @@
-"""The pre-registered comparisons that ``--compare`` names: differences over seeds, with Holm-corrected p-values."""
+"""The pre-registered comparisons of ``--compare``: differences between arms, tested over seeds, with Holm-corrected p-values."""
 
 from ...errors import InputError
 from .arms import Arm, find_arm
@@ -11,16 +11,18 @@ FLAG = "--compare"
 
 
 def find_pairs(names, arms: list[Arm]) -> list[tuple[Arm, Arm]]:
-    """Convert pairs of names to pairs of arms. Each name is the name of an arm or of one of its runs.
+    """Convert pairs of names to pairs of arms. A name may be the name of an arm or of a run.
 
     Raises:
-        InputError: an arm does not exist, both names of a pair are of the same arm, or a pair occurs twice.
+        InputError: an arm does not exist, both names of a pair belong to the same arm, or a pair occurs twice.
     """
     pairs: list[tuple[Arm, Arm]] = []
     for two in names:
         first, second = (find_arm(name, arms, FLAG) for name in two)
         if first is second:
-            raise InputError(f"{FLAG} {' '.join(two)}: both names are of the arm {first.name}; name two different arms")
+            raise InputError(
+                f"{FLAG} {' '.join(two)}: both names belong to the arm {first.name}; name two different arms"
+            )
         if any({first.name, second.name} == {one.name, other.name} for one, other in pairs):
             raise InputError(
                 f"{FLAG} {' '.join(two)}: this pair occurs twice, and Holm's correction would count it twice; remove one"
@@ -34,7 +36,7 @@ def corrected(values: list[float | None]) -> list[float | None]:
 
     Let p₁ <= ... <= pₘ be the sorted p-values. The corrected value of pᵢ is the maximum of min(1, (m + 1 - k) pₖ) over all k <= i. If
     corrected values below 0.05 are called significant, the probability of at least one false positive is at most 5 %. This also holds
-    for dependent comparisons. A comparison without a p-value stays None, and is included in m.
+    for dependent comparisons. A comparison without a p-value is counted in m, and its corrected value is None.
     """
     found: list[float | None] = [None] * len(values)
     order = sorted((p, i) for i, p in enumerate(values) if p is not None)
@@ -66,6 +68,7 @@ def comparisons_table(study: Study) -> Table:
         groups += [score.label] * 4
     notes = [
         f"Two-sided Welch's t-test over seeds. Corrected p: Holm's correction for {len(rows)} comparisons. A difference with a corrected p"
-        " below 0.05 is significant if exactly these comparisons were chosen before the runs. The confidence intervals are not corrected."
+        " below 0.05 is significant if exactly these comparisons were chosen before the runs were started. The confidence"
+        " intervals are not corrected."
     ]
     return Table("named", "Pre-registered comparisons", head, rows, notes, groups)

@@ -20,13 +20,13 @@ _LARGEST = 1 << 64  # larger integers become text, because Python refuses to pri
 
 
 def parse(text: str) -> dict:
-    """Convert a configuration that fairseq printed to nested dictionaries, without executing any of it.
+    """Convert a configuration that fairseq printed to nested dictionaries, without executing code.
 
-    fairseq prints some values without quotes (``'activation_fn': relu``): these become strings. It prints old options as
-    ``Namespace(a=1)``, which becomes a dictionary, and a few objects as ``<...>``, which become None.
+    Values without quotes (``'activation_fn': relu``) become strings. ``Namespace(a=1)``, the form of old options, becomes a dictionary.
+    Objects, printed as ``<...>``, become None.
 
     Raises:
-        ValueError: the text is not such a configuration, or is too long.
+        ValueError: the text is not a printed configuration, or is too long.
     """
     if len(text) > _LONGEST:
         raise ValueError(f"a printed configuration of {len(text):,} characters")
@@ -68,9 +68,9 @@ def flatten(configuration: dict, prefix: str = "") -> dict[str, object]:
 
 
 def experiment(flat: dict[str, object], without=()) -> dict[str, object]:
-    """Return the settings that must be equal within an arm: all but seeds, ``_NOT_THE_EXPERIMENT`` and the keys in ``without``.
+    """Return the settings that must be equal within an arm: all settings except seeds, ``_NOT_THE_EXPERIMENT`` and the keys in ``without``.
 
-    fairseq prints some flags in several groups, such as optimization.lr and model.lr. A key in ``without`` excludes all copies.
+    fairseq prints some flags in several groups, such as optimization.lr and model.lr. A key in ``without`` excludes the flag in all groups.
     """
     excluded = {key.rpartition(".")[2] for key in without if key}
 
@@ -90,7 +90,7 @@ def same(value, other) -> bool:
 
 
 def setting(flat: dict[str, object], key: str) -> object:
-    """Return the value of a key. A list of one number, such as "[0.001]", is its number: fairseq logs --lr and --update-freq as lists."""
+    """Return the value of a key. Convert a list of one number, such as "[0.001]", to the number, because fairseq logs --lr as a list."""
     value = flat.get(key)
     listed = re.fullmatch(r"\[([\d.]{1,20}(?:e[-+]?\d{1,3})?)\]", value) if isinstance(value, str) else None
     return float(listed[1]) if listed else value
@@ -101,7 +101,7 @@ def is_number(value: object) -> bool:
 
 
 def in_order(value) -> tuple:
-    """Return a key that sorts the values of a flag: numbers first, in ascending order, then texts."""
+    """Return a sort key for values of a flag. Numbers come first, in ascending order, then texts."""
     return (0, value, "") if is_number(value) else (1, 0, str(value))
 
 
@@ -114,7 +114,7 @@ def find_key(name: str, configurations: list[dict[str, object]], flag: str) -> s
         flag: the option that contains ``name``, for the error message.
 
     Raises:
-        InputError: no configuration has such a key, or several different keys match.
+        InputError: no configuration has a matching key, or several different keys match.
     """
     wanted = name.lstrip("-").replace("-", "_")
     keys = list(dict.fromkeys(key for flat in configurations for key in flat))
@@ -129,8 +129,8 @@ def find_key(name: str, configurations: list[dict[str, object]], flag: str) -> s
             return found.popitem()[1]
         if found:
             raise InputError(
-                f"{flag} {name}: could be any of {', '.join(sorted(found.values()))}; write one of them in full"
+                f"{flag} {name}: matches several keys; write one of them in full: {', '.join(sorted(found.values()))}"
             )
     near = difflib.get_close_matches(wanted, {key.rpartition(".")[2] for key in keys}, n=5, cutoff=0.4)
     hint = f"; similar names: {', '.join(near)}" if near else "; the logs contain no configuration" * (not keys)
-    raise InputError(f"{flag} {name}: no configuration of these runs has this key{hint}")
+    raise InputError(f"{flag} {name}: the configurations of the runs do not have this key{hint}")

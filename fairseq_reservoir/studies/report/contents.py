@@ -56,15 +56,15 @@ def results(study: Study) -> Table:
 
 
 def _signatures(tests):
-    """Return pairs (score, note) without repeats. A note has the score's signature and the compared texts."""
+    """Return pairs (score, note) without repeats. A note contains the score's signature and names the compared texts."""
     scored = [test for test in tests if test.bleu is not None]
     found = [("sacreBLEU", f"{test.signature}; references: {test.counts.referred}") for test in scored]
     found += [("chrF", f"{test.chrf_signature}; computed on the same lines") for test in scored]
     found += [
         (
             "Tokenised BLEU",
-            f"{test.tokenised_signature}; compares H-lines with T-lines, in the tokens of the binarised text. It cannot compare"
-            " runs with different tokens.",
+            f"{test.tokenised_signature}; compares the tokens of H-lines and T-lines, as in the binarised text. Scores of"
+            " runs with different dictionaries or subword models cannot be compared.",
         )
         for test in tests
         if test.tokenised_signature
@@ -83,8 +83,8 @@ def choices(study: Study) -> Table:
         scores = [cell(one, search.metric.digits, choice.arm) for one in tried]
         rows.append([name_cell(choice.arm), value_cell(choice.value), *scores])
     notes = [
-        f"{search.metric.label}: score of the best validation; {search.metric.arrow}. Values are compared on the seeds that all values of"
-        " an arm have. The compared runs also count as seeds of the chosen arm, so its mean is slightly too good."
+        f"{search.metric.label}: score of the best validation; {search.metric.arrow}. The values of an arm are compared on"
+        " the seeds for which all values were tried. The chosen arm's mean includes these seeds, so it is slightly too good."
     ]
     leaf = search.leaf
     tried_runs = sum(len(arm.runs) for arm in (*search.others, *study.arms))
@@ -113,7 +113,7 @@ def to_target(study: Study) -> Table:
     how = (
         "--target"
         if study.options.target is not None
-        else "the worst of the finished runs' best scores, so all finished runs reach it"
+        else "each finished run has a best score, and this is the worst of them, so all finished runs reach it"
     )
     notes = [
         f"Target: {study.metric.label} {study.target:g} ({how}). Costs are interpolated linearly between validations."
@@ -128,7 +128,7 @@ def _cost_head(study):
 
 
 def _costs(study, what):
-    """Return the columns of updates, minutes and seconds per update, and of FLOPs if they are known for any run."""
+    """Return columns: updates, minutes, seconds per update, and FLOPs if they are known for any run."""
 
     def costs(key, scale):
         return [
@@ -149,7 +149,7 @@ def _costs(study, what):
 
 
 def _rate(one, what):
-    """Return the seconds per update of a run up to a score; None if it does not reach the score."""
+    """Return a run's seconds per update until it reaches a score; None if the run does not reach the score."""
     cost = getattr(one, what)
     own = (cost["updates"] or 0) - one.run.clock.begins_at
     return cost["seconds"] / own if own > 0 and cost["seconds"] is not None else None
@@ -167,23 +167,25 @@ def ratios(study: Study) -> Table:
     groups = ["", *["to the best score"] * 3, *["to the target"] * 3]
     notes = [
         f"All values are relative to {study.baseline.name}: an arm's mean over seeds, divided by the mean of this baseline."
-        " Updates below 1 mean fewer steps, seconds per update below 1 mean faster steps. The product of both ratios is the ratio of times."
+        " A ratio of updates below 1 means fewer steps. A ratio of seconds per update below 1 means faster steps. The product"
+        " of both ratios is the ratio of times."
         " A ratio is missing if a seed of either arm does not reach the target, or if a log begins in the middle of training.",
     ]
     return Table("steps_or_speed", "Fewer steps or faster steps", head, rows, notes, groups)
 
 
 def ratio(study: Study, arm: Arm, what: str) -> tuple[float, float, float] | None:
-    """Return an arm's updates, seconds per update, and seconds, each divided by the baseline's.
+    """Return three ratios of an arm to the baseline: updates, seconds per update, and seconds.
 
     Args:
         study: the study.
         arm: the arm.
-        what: "to_best" or "to_target": the score at which the cost is taken.
+        what: "to_best" for the cost to the best score, or "to_target" for the cost to the target.
 
     Returns:
-        The three ratios. None if a seed of either arm does not reach the score: a mean over the remaining seeds would be too small,
-        because the fast seeds remain. Also None if a log begins in the middle of training, because it lacks the earlier training time.
+        The three ratios. None if a seed of the arm or the baseline does not reach the score. The mean over the other seeds would be too
+        small, because these are the fast seeds. Also None if a log begins in the middle of training, because the earlier training time is
+        unknown.
     """
     means: list[float] = []
     for one in (arm, study.baseline):
@@ -218,9 +220,9 @@ def aucc(study: Study) -> Table:
     rows = [list(row) for row in zip(map(name_cell, study.arms), *columns)]
     horizons = ", ".join(f"{study.horizons[axis.key] / axis.scale:.4g} {axis.unit}" for axis in study.axes)
     first = (
-        "y is 0 at x = 0, and linear up to the first validation."
+        "At x = 0, y is 0. Up to the first validation, y is linear."
         if study.metric.higher
-        else "Before the first validation y equals the first score, because an untrained model has no score."
+        else "Before the first validation, y equals the score of the first validation, because the score of an untrained model is unknown."
     )
     notes.append(
         f"AUCC = ∫ y dx from x = 0 to the horizon, where x is the cost and y the {study.metric.label} ({study.metric.arrow}"
@@ -228,13 +230,13 @@ def aucc(study: Study) -> Table:
         " validation y stays constant."
     )
     own = (
-        "The horizon in time is set by --horizon. Every other horizon"
+        "The horizon in time is set by --horizon. Each of the other horizons"
         if study.options.horizon is not None
         else "Each horizon"
     )
     notes.append(
-        f"Horizons: {horizons}. Each run has a cost at its best score. {own} is the largest of these costs. A normalised AUCC is divided by"
-        " the largest AUCC in its column."
+        f"Horizons: {horizons}. {own} is the largest cost at which a run reaches its best score. A normalised AUCC is"
+        " the AUCC divided by the largest AUCC in the column."
     )
     return Table("aucc", "Area under the convergence curve (AUCC)", head, rows, notes, groups)
 
@@ -254,8 +256,8 @@ def bootstrap(study: Study) -> Table:
         for pair in study.pairs
     ]
     notes = [
-        "Paired bootstrap over the sentences of the test set, computed like sacreBLEU's PairedTest. p is the probability that the choice of"
-        " sentences alone causes a difference at least this large. For the variation between seeds, see the differences over seeds.",
+        "Paired bootstrap over the sentences of the test set, computed like sacreBLEU's PairedTest. p is the probability of a difference"
+        " at least this large if only the choice of sentences differs. For the variation between seeds, see the differences over seeds.",
         *(f"sacreBLEU: {signature}" for signature in sorted({pair.signature for pair in study.pairs})),
     ]
     return Table("bootstrap", f"Test score against {study.baseline.name}, sentence by sentence", head, rows, notes)
@@ -290,10 +292,10 @@ def sizes(study: Study) -> Table:
     ]
     groups = ["", *["parameters"] * 2, *["bytes"] * 3, ""]
     notes = [
-        "Parameters and checkpoints are from each arm's first run, exports from its first run with an export. A checkpoint also contains"
-        " the optimizer's state.",
+        "The numbers of parameters and the sizes of checkpoints are from each arm's first run. The sizes of exports are from the"
+        " first run with an export. A checkpoint also contains the optimizer's state.",
         "Entropy: the entropy of the exported tensors, as printed by export --verbose. Bits per parameter: 8 × entropy ÷ parameters."
-        " Each entry of a mask counts as a parameter.",
+        " The number of parameters includes the entries of masks.",
     ]
     notes += [f"From --point: {p.name}, {p.bytes:,} bytes, sacreBLEU {p.bleu:g}." for p in study.points]
     return Table("sizes", "Sizes", head, rows, notes, groups)
@@ -323,8 +325,8 @@ def runs(study: Study) -> Table:
             row.append(EMPTY if value is None else Cell(fixed(value, digits), value, source=source))
         rows.append(row)
     notes = [
-        'interrupted: the log does not end with "done training", because the run was stopped or is still running. An interrupted step of a'
-        " sweep, such as generate, was also stopped or is still running."
+        'interrupted: the log does not end with "done training", because the run was stopped or is still running. If a step of'
+        " a sweep is named, such as generate, this step was stopped or is still running."
     ]
     return Table("runs", "Runs", head, rows, notes, groups)
 

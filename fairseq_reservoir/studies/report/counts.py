@@ -22,11 +22,12 @@ _SMOOTHING = {SACREBLEU: "exp", TOKENISED: "none"}
 
 @dataclass(frozen=True)
 class Counted:
-    """The counts of one metric, equal to those in sacreBLEU: one row per sentence, or one row with the sums over all sentences.
+    """The n-gram counts of one metric, as in sacreBLEU: one row per sentence, or a single row with the sums over all sentences.
 
-    A row of BLEU has 10 numbers: the lengths of the translation and of the reference in tokens, four numbers of matching n-grams (n = 1
-    to 4 tokens), and four numbers of n-grams in the translation. A row of chrF has three numbers for each n from 1 to 6 characters:
-    the n-grams in the translation, the n-grams in the reference, and the matching n-grams.
+    A row of BLEU has 10 numbers. The first two are the lengths of the translation and of the reference in tokens. Then come the numbers of
+    matching n-grams for n = 1, 2, 3, 4 tokens, and the numbers of n-grams in the translation for the same n. A row of chrF has three
+    numbers for each n from 1 to 6 characters. They are the numbers of n-grams in the translation, n-grams in the reference, and matching
+    n-grams.
 
     Attributes:
         signature: sacreBLEU's signature, which lists the settings of the metric.
@@ -42,8 +43,8 @@ class Counts:
     """Counts of the translations of one test set.
 
     Attributes:
-        by: counts by metric. Tokenised BLEU is missing without fairseq-generate's H- and T-lines, sacreBLEU and chrF are missing
-            without detokenised references.
+        by: counts by metric. Without fairseq-generate's H- and T-lines, tokenised BLEU is missing. Without detokenised references,
+            sacreBLEU and chrF are missing.
         references: SHA-256 of the reference lines.
         unknown: number of references that contain <<unk>>.
         referred: source of the references, such as "--references".
@@ -55,7 +56,7 @@ class Counts:
     referred: str = ""
 
     def score(self, metric: str) -> tuple[float | None, str]:
-        """Return the score and its signature; (None, "") without counts of this metric."""
+        """Return the score and the signature of a metric; (None, "") if its counts are missing."""
         if metric not in self.by:
             return None, ""
         counted = self.by[metric]
@@ -133,10 +134,10 @@ def digest(references: Sequence[str]) -> str:
 
 
 def as_text(counts: Counts) -> str:
-    """Return the text of a file ``counts.jsonl``: a line with the sums over all sentences, then one line per sentence with its row of BLEU.
+    """Return the text of a file ``counts.jsonl``: a line with the sums over all sentences, then one line with the row of BLEU per sentence.
 
-    Only BLEU needs one row per sentence, because the paired bootstrap resamples sentences and computes only BLEU. The SHA-256
-    identifies the references. For a very small test set, the hash allows a reader to confirm a guess of the references.
+    Only BLEU needs one row per sentence, because the paired bootstrap resamples sentences and computes only BLEU. The first line also has
+    the SHA-256 of the references. If the test set is very small, a reader can use the hash to check a guess of the references.
     """
     whole = {name: [one.signature, _sums(one.rows)] for name, one in counts.by.items()}
     head = {"references": counts.references, "unknown": counts.unknown, "referred": counts.referred, **whole}
@@ -164,7 +165,7 @@ def read(file: Path) -> Counts:
             or type(unknown) is not int
             or (SACREBLEU in by) != (CHRF in by)
         ):
-            raise ValueError("its first line has values of wrong types, or lacks a metric")
+            raise ValueError("a value in the first line has the wrong type, or a metric is missing")
         return Counts(by, texts[0], unknown, texts[1])
     except KeyError as error:
         raise InputError(f"{file}: is not a file of translation counts (its first line lacks {error})") from error
@@ -178,7 +179,7 @@ def _check(metric, rows, sums):
         if len(row) != length or not all(type(number) is int and 0 <= number < 2**40 for number in row):
             raise ValueError(f"each row of {metric} must have {length} whole numbers")
         if any(right > all_ for right, all_ in zip(row[matched], row[whole])):
-            raise ValueError(f"a row of {metric} has more matching n-grams than n-grams")
+            raise ValueError(f"in a row of {metric}, more n-grams match than the translation has")
     if _sums(rows) != sums:
         raise ValueError(f"the rows of {metric} do not add up to the sums in the first line; rows may be missing")
 

@@ -5,18 +5,20 @@ A curve is a list of points (x, score) with ascending x. x is a cost, such as se
 
 
 def best(curve, higher: bool):
-    """Return the point (x, score) of the best validation; the first one if several are equal."""
+    """Return the point (x, score) of the best validation. If several scores are equally good, return the first point."""
     return (max if higher else min)(curve, key=lambda point: point[1])
 
 
 def reach(curve, target: float, higher: bool, start: float | None = None) -> float | None:
-    """Return the x at which the curve first reaches ``target``; None if it never does. The curve is linear between validations.
+    """Return the x at which the curve first reaches ``target``; None if it never does.
+
+    The curve is linear between validations.
 
     Args:
         curve: points (x, score).
         target: a score.
         higher: whether higher scores are better.
-        start: the score at x = 0. If it is None, no target is reached before the first validation.
+        start: the score at x = 0. If ``start`` is None, the curve begins at the first validation.
     """
     sign = 1 if higher else -1
     last = None
@@ -33,8 +35,8 @@ def aucc(curve, horizon: float, start: float | None = None) -> float:
     """Return the area under the convergence curve (AUCC): the integral of the score over x, from 0 to ``horizon``.
 
     The score is linear between validations, and constant after the last one. Before the first validation it is linear from ``start``
-    at x = 0. If ``start`` is None, the score there equals the first score. Use None for scores whose lower values are better,
-    because an untrained model has no useful score.
+    at x = 0. If ``start`` is None, the score before the first validation equals the first score. Use None for scores such as the loss,
+    where lower is better, because an untrained model has no useful score.
 
     Args:
         curve: points (x, score), x >= 0.
@@ -56,7 +58,7 @@ def aucc(curve, horizon: float, start: float | None = None) -> float:
 
 
 def value_at(curve, x: float) -> float:
-    """Return the score at ``x``, linear between the points. Outside the curve, return its first or its last score."""
+    """Return the score at ``x``, linear between the points; outside the curve, the score of the nearest point."""
     before = [point for point in curve if point[0] <= x]
     after = [point for point in curve if point[0] > x]
     if not before or not after:

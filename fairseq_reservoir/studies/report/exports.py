@@ -22,8 +22,8 @@ class Exported:
 
     Attributes:
         bytes: size of the file.
-        entropy: entropy of its tensors in bytes; None without a log of `export --verbose`.
-        source: log with these numbers, or folder of the file.
+        entropy: entropy of the file's tensors in bytes; None if there is no log of `export --verbose`.
+        source: path of the log that contains the sizes, or else the folder of the file.
     """
 
     bytes: int
@@ -71,9 +71,10 @@ def read_points(given: Sequence[Sequence[str]]) -> list[OtherFile]:
 
 
 def exported(run: Run) -> Exported | None:
-    """Return the export of a run; None without one.
+    """Return the export of a run; None if the run has no export.
 
-    Its sizes are read from the log of `fairseq-reservoir export`. Without a log, the first *.safetensors in the run's folder is used.
+    The sizes are read from the log of `fairseq-reservoir export`. If there is no log, the size of the first *.safetensors in the run's
+    folder is used.
     """
     for log in run_files.found(run.folder, *LOGS):
         if printed := _PRINTED.findall(run_files.text_of(log) or ""):
@@ -85,7 +86,7 @@ def exported(run: Run) -> Exported | None:
 
 
 def sized(study: Study) -> list[Sized]:
-    """Return the arms with an export and a test score, and the files of ``--point``, smallest first."""
+    """Return a point for each arm with an export and a test score, and for each file of ``--point``, in ascending order of size."""
     found = []
     for arm in study.arms:
         both = [
@@ -100,7 +101,7 @@ def sized(study: Study) -> list[Sized]:
 
 
 def front(arms: list[Sized]) -> list[Sized]:
-    """Return the Pareto front, ordered by size: the points that score better than all smaller files. ``arms`` is ordered by size."""
+    """Return the Pareto front, ordered by size: each point has a better test score than all smaller files. ``arms`` is ordered by size."""
     best: list[Sized] = []
     for one in arms:
         if not best or one.test.mean > best[-1].test.mean:  # type: ignore[operator]  # all arms here have a mean

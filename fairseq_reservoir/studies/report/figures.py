@@ -41,7 +41,7 @@ _OF_TESTS = {"test sacreBLEU": "over_seeds_bleu", "test chrF": None, "test loss 
 
 
 def figures(study: Study) -> dict[str, tuple[str, dict[str, bytes]]]:
-    """Draw the figures. Return the caption of each figure by its name, and its bytes as "png", "pdf" and "svg"."""
+    """Draw the figures. Return each figure by name: its caption, and its bytes by format (png, pdf, svg)."""
     import matplotlib
 
     drawn = {}
@@ -96,7 +96,7 @@ def _marker(number):
 def _draw_differences(study: Study, score: Score):
     """Draw one row for each arm that can be compared, with the best arm on top.
 
-    A row has a dot for each seed, a bar for their mean, and the difference from the baseline with its confidence interval.
+    A row shows a dot for each seed, a bar for the mean over seeds, and the difference from the baseline with a confidence interval.
     """
     from matplotlib.figure import Figure
 
@@ -165,9 +165,9 @@ def _label(arm):
 
 
 def _mean_curve(curves):
-    """Return the validation points that all curves cover, and the means and deviations over seeds there.
+    """Return the x values of validations that all curves cover, and the mean and standard deviation of the curves at these x values.
 
-    The deviations are [] for a single curve.
+    For a single curve, the list of deviations is empty.
     """
     first, last = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
     xs = sorted({x for curve in curves for x, _ in curve if first <= x <= last}) or [last]
@@ -186,7 +186,7 @@ def _unit(axis, last):
 
 
 def _label_ends(plot, ends):
-    """Write the names to the right of the curves, and connect each name to its curve by a thin line. Move overlapping names apart."""
+    """Write the names of the curves to their right. Connect each name to its curve by a thin line. Move overlapping names apart."""
     low, high = plot.get_ylim()
     step = (high - low) / 17
     ends.sort()
@@ -211,7 +211,7 @@ def _columns(names):
 
 
 def _legend_height(names, others=0):
-    """Return the height in inches of a legend with these names and ``others`` further lines."""
+    """Return the height in inches of a legend that has ``names`` and ``others`` additional lines."""
     lines = sum(len(textwrap.wrap(name, _LEGEND)) for name in names) + others
     return 0.17 * math.ceil(lines / _columns(names))
 
@@ -324,7 +324,7 @@ def _drawn_as(study, one):
 
 
 def _marks(low, high):
-    """Return two to eight round numbers for a logarithmic axis from ``low`` to ``high`` (at least 1.5 times ``low``)."""
+    """Return two to eight round numbers for a logarithmic axis from ``low`` to ``high``, which is at least 1.5 times ``low``."""
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), [tenth / 10 for tenth in range(10, 100)]):
         marks = [float(f"{step}e{power}") for power in range(-9, 9) for step in steps]
         marks = [mark for mark in marks if low <= mark <= high]

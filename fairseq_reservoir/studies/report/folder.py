@@ -1,4 +1,7 @@
-"""Write the files of a report into its folder. Never overwrite files that are not part of a report, never write through a symbolic link."""
+"""Write the files of a report into its folder.
+
+Files that are not part of a report are never overwritten, and symbolic links are never followed.
+"""
 
 import os
 import stat
@@ -40,7 +43,9 @@ def check_out(out: str) -> None:
         if folder.exists() and not folder.is_dir():
             raise InputError(f"--out {out}: is not a folder")
         if folder.is_dir() and any(folder.iterdir()) and _earlier(folder) is None:
-            raise InputError(f"--out {out}: contains files that do not belong to a report; name a new or empty folder")
+            raise InputError(
+                f"--out {out}: contains files that do not belong to a report; name a new folder or an empty one"
+            )
         _check_kinds(out)
         above = next(parent for parent in [folder, *folder.absolute().parents] if parent.exists())
     except OSError as error:
@@ -50,7 +55,7 @@ def check_out(out: str) -> None:
 
 
 def write(out: str, files: dict[str, bytes]) -> None:
-    """Write the files of a report, and remove files of an earlier report that the new one does not have.
+    """Write the files of a report. Remove files of an earlier report that are not part of the new report.
 
     Each file is written atomically. A symbolic link in place of a file is replaced, not followed.
 
@@ -100,7 +105,7 @@ def _listing(names):
 
 
 def _earlier(folder):
-    """Return the names of the files of an earlier report in the folder; None if there is no report."""
+    """Return the names of the files of an earlier report in the folder; None if the folder has no report."""
     try:
         first, *names = read_text(folder / _LIST, _LONGEST_LIST).splitlines() or [""]
     except OSError:

@@ -24,7 +24,7 @@ def latex(table: Table) -> str:
 
 
 def _parts(table):
-    """Divide the columns after the first one into parts that fit the page. Groups of columns are not divided."""
+    """Divide the columns after the first one into parts that fit the page. The columns of a group stay together."""
     widths = [_width(table, column) for column in range(len(table.head))]
     parts, column = [[]], 0
     for group, count in table.spans:
@@ -61,7 +61,7 @@ def _tabular(table, spans):
 
 
 def _group_lines(spans):
-    """Return the row of the groups' heads, and the rules below them."""
+    """Return the heading row for groups of columns, and the rules below the headings."""
     cells, rules, column = [""], [], 2
     for group, columns in spans:
         if group:
@@ -96,7 +96,7 @@ def _row(cells):
 
 
 def _protected(row):
-    """Put an empty group before "[" and "*", which LaTeX reads as arguments of the line break or rule before them."""
+    """Put an empty group before "[" and "*". Otherwise LaTeX reads them as arguments of a preceding line break or rule."""
     return f"{{}}{row}" if row.startswith(("[", "*")) else row
 
 

@@ -1,4 +1,4 @@
-"""Read the logs of fairseq-train, JSON or text, into records. A log has one part per process: a resumed run has several."""
+"""Read the logs of fairseq-train, JSON or text, into records. Each process writes one part of a log, so a resumed run has several parts."""
 
 import json
 import re
@@ -33,8 +33,8 @@ class Record:
         kind: "inner" (within an epoch), "epoch" (at the end of an epoch) or "valid" (a validation).
         epoch: the epoch.
         updates: number of updates so far.
-        values: the other numbers by name.
-        subset: the validation subset; "" for the other kinds.
+        values: the remaining numbers of the line, by name.
+        subset: the validation subset of a "valid" record; "" for other records.
     """
 
     kind: str
@@ -50,10 +50,10 @@ class Part:
 
     Attributes:
         start: number of updates at the start of the process; None if it was not logged.
-        records: its records.
-        configuration: its flat configuration; {} if it was not logged or cannot be read.
-        done: whether its training ended normally.
-        is_spoiled: whether its configuration cannot be read.
+        records: the records of this part.
+        configuration: the flat configuration of the process; {} if it was not logged or cannot be read.
+        done: whether the process ended the training normally.
+        is_spoiled: whether the part has a configuration that cannot be read.
     """
 
     start: int | None = None
@@ -74,11 +74,12 @@ class Log:
 
     Attributes:
         parts: one part per process.
-        is_output: whether the log is the output of the process. A file of --log-file has only records, and not the end of training.
+        is_output: whether the log is the output of a process. A file written by --log-file contains only records, and does not show that
+            training ended.
         parameters: number of parameters; None if it was not logged.
         trained: number of trained parameters; None if it was not logged.
         mflop: MFLOP per token, forward and backward, from the slot table (the table of layers that the plugin prints); None without it.
-        table: whether there is a slot table, perhaps of an old version that lacks the backward pass.
+        table: whether the log has a slot table. A slot table of an old version has no line for the backward pass.
     """
 
     parts: list[Part]
@@ -99,12 +100,12 @@ class Log:
 
     @property
     def is_spoiled(self) -> bool:
-        """Whether the log has a configuration, but no configuration in it can be read."""
+        """Whether the log has configurations, none of which can be read."""
         return not self.configuration and any(part.is_spoiled for part in self.parts)
 
 
 def looks_like_training(text: str) -> bool:
-    """Return whether the beginning of a file, ``text``, is from a training log. Other commands of fairseq also print a configuration."""
+    """Return whether ``text``, the beginning of a file, is from the log of a training and not of another fairseq command."""
     programs = set(_PROGRAM.findall(text))
     if programs and not programs & {"train", "hydra_train"}:
         return False
@@ -148,7 +149,7 @@ def read_log(text: str) -> Log:
 
 
 def lines_of_log(text: str) -> list[str]:
-    """Split a log into lines. A carriage return also ends a line, because a progress bar writes one before each update of the bar."""
+    """Split a log into lines. A carriage return also ends a line, because progress bars write a carriage return before they redraw."""
     return text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
 
 
@@ -171,7 +172,7 @@ def read_record(line: str) -> Record | None:
 
 
 def _span(line, *marks):
-    """Return the text from the first mark to the last occurrence of the last mark; None unless all marks occur in this order."""
+    """Return the text from the first mark to the last occurrence of the last mark; None if the marks do not all occur in this order."""
     at = begin = line.find(marks[0])
     for mark in marks[1:-1]:
         at = line.find(mark, at) if at >= 0 else at

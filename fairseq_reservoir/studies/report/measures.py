@@ -1,4 +1,4 @@
-"""The numbers of each run in a report: curves over four axes, the best score, the cost of the target, and AUCC.
+"""The numbers of each run in a report: validation curves over four axes, best score, cost to reach the target, and AUCC.
 
 The target and the horizons of AUCC are common to all arms. AUCC is the area under the convergence curve.
 """
@@ -21,9 +21,9 @@ class Axis:
     """A measure of the cost of training, used as the x axis of curves.
 
     Attributes:
-        key: "seconds", "updates", "tokens" or "flops", which is also the unit of all computed values.
+        key: "seconds", "updates", "tokens" or "flops". All computed values have this unit.
         unit: unit in the tables.
-        scale: size of ``unit`` in units of ``key``.
+        scale: number of ``key`` units in one ``unit``.
     """
 
     key: str
@@ -47,14 +47,14 @@ def flop_axis(most: float) -> Axis:
 
 @dataclass(frozen=True)
 class Measured:
-    """The numbers of one run. Dictionaries have a key for each axis whose cost is in the run's log.
+    """The numbers of one run. Dictionaries have the key of each axis for which the run's log contains the cost.
 
     Attributes:
         run: the run.
         curves: points (cost, score) of the validations.
         best: the best score.
         to_best: cost at the best score.
-        to_target: cost at which the run reaches the common target; None if it never does.
+        to_target: cost at which the run reaches the common target; None if it never reaches the target.
         aucc: area under the curve up to the common horizon.
     """
 
@@ -68,7 +68,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class OtherFile:
-    """An additional point in the figure of file sizes: a file without a run, such as a model of a different program."""
+    """An additional point in the figure of file sizes, for a file that does not come from a run, such as a model of a different program."""
 
     name: str
     bytes: int
@@ -83,12 +83,12 @@ class Study:
         options: options of the report.
         metric: the score of the validations.
         arms: the arms, in the order of their first runs.
-        baseline: the arm with which the others are compared.
-        measured: numbers of each run, by its name.
+        baseline: the arm with which all other arms are compared.
+        measured: numbers of each run, by the run's name.
         target: the common target, a score.
-        horizons: the common horizon of AUCC for each axis, by its key.
+        horizons: the common horizon of AUCC for each axis, by the key of the axis.
         skipped: pairs (run, reason) for the runs without a score.
-        tests: test scores of each run, by its name.
+        tests: test scores of each run, by the run's name.
         pairs: results of the paired bootstrap.
         against: configuration key that ``--against`` names, or None.
         ignored: configuration keys that ``--ignore`` names.
@@ -150,7 +150,7 @@ def spread(values) -> Spread:
 
 
 def measure_run(run: Run, metric: Metric) -> Measured:
-    """Return the curves of a run, its best score and the cost of that score; ``compared`` adds the other numbers."""
+    """Return a run's curves, its best score and the cost of this score. The numbers that depend on all runs are added by ``compared``."""
     points = [(record.updates, record.values[metric.name]) for record in scored(run, metric)]
     costs: dict[str, Callable[[int], float]] = {"seconds": run.clock.seconds_at, "updates": float}
     if run.clock.has_tokens:
@@ -168,13 +168,13 @@ def scored(run: Run, metric: Metric):
 
 
 def common_target(measured: list[Measured], metric: Metric) -> float:
-    """Return the worst of the runs' best scores. All runs reach it."""
+    """Return the worst of the best scores of all runs. All runs reach this score."""
     scores = [one.best for one in measured]
     return min(scores) if metric.higher else max(scores)
 
 
 def common_horizons(measured: list[Measured]) -> dict[str, float]:
-    """Return for each axis the largest of the runs' costs at their best scores."""
+    """Return, for each axis, the largest cost at which a run reaches its best score."""
     found: dict[str, float] = {}
     for one in measured:
         for key, cost in one.to_best.items():
@@ -183,7 +183,7 @@ def common_horizons(measured: list[Measured]) -> dict[str, float]:
 
 
 def compared(one: Measured, metric: Metric, target: float, horizons: dict[str, float]) -> Measured:
-    """Return a copy of ``one`` with the numbers that depend on the common target and horizons."""
+    """Return a copy of ``one`` that also has the numbers that depend on the common target and horizons."""
     return replace(
         one,
         to_target={key: curves.reach(curve, target, metric.higher, metric.start) for key, curve in one.curves.items()},

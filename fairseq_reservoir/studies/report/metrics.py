@@ -39,7 +39,7 @@ class Metric:
         higher: whether higher is better.
         label: name in tables and figures, with the unit.
         noun: name in sentences.
-        unit: unit of its values; "" if it has none.
+        unit: unit of the score; "" if it has no unit.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Metric:
 
 
 def is_higher(name: str) -> bool:
-    """Return whether higher is always better for a score of this name."""
+    """Return whether a score of this name is always one for which higher is better."""
     return name in _HIGHER or name.endswith(("bleu", "accuracy"))
 
 

@@ -12,7 +12,8 @@ def without_value(name: str, key: str, value: object) -> str:
 
     Args:
         name: name of a run without its seed, such as ``LTLTL-lr4e-3``.
-        key: configuration key of the flag, such as ``optimization.lr``. Its last part must contain the letters before the number.
+        key: configuration key of the flag, such as ``optimization.lr``. The abbreviation before the number must occur in the last part of
+            the key.
         value: the run's value of the flag, a number or a text.
     """
     leaf = key.rpartition(".")[2]

@@ -24,7 +24,7 @@ class ReportOptions:
         ignore: configuration keys in which the runs of an arm may differ.
         points: additional files for the figure of file sizes, each (name, bytes, sacreBLEU) as text.
         comparisons: pairs of names of arms to compare; their p-values are corrected together.
-        figures: whether to draw figures.
+        figures: whether figures are drawn.
 
     Raises:
         InputError: ``target`` or ``horizon`` is out of range.

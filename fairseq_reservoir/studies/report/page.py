@@ -106,11 +106,11 @@ class Page:
     """The content of a page.
 
     Attributes:
-        title: its title.
+        title: title of the page.
         lead: a line below the title.
         answers: questions and answers.
         tables: tables in reading order.
-        figures: caption and bytes by format of each figure, by its name; see ``figures.figures``.
+        figures: for each figure, by name, its caption and its bytes by format; see ``figures.figures``.
         cautions: warnings.
     """
 
@@ -128,7 +128,7 @@ class Page:
 
     @property
     def definitions(self) -> list[tuple[str, str, list[str]]]:
-        """Anchor, title and paragraphs of each entry: first the notes of each table, then the general ``DEFINITIONS``."""
+        """Tuples (anchor, title, paragraphs): first the notes of each table, then the general ``DEFINITIONS``."""
         of_tables = [(table.name, table.title, table.notes) for table in self.tables]
         return of_tables + [("", title, [text]) for title, text in DEFINITIONS]
 

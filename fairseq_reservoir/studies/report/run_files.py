@@ -11,12 +11,12 @@ _MOST_OF_STATE = 1 << 16
 
 
 def found(folder: Path, *patterns: str) -> list[Path]:
-    """Return the regular files of the folder that match a pattern, in the order of the patterns."""
+    """Return the regular files of a folder that match any of the patterns, in the order of the patterns."""
     return [path for path in _matching(folder, patterns) if regular(path)]
 
 
 def text_of(path: Path) -> str | None:
-    """Return the text of a file; None if it cannot be read (``faults`` has the reason). Line ends are not converted."""
+    """Return the text of a file with its line ends; None if the file cannot be read. ``faults`` returns the reason."""
     try:
         return read_text(path, MOST)
     except OSError:

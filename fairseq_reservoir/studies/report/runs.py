@@ -54,8 +54,8 @@ class Run:
     def state(self) -> str:
         """ "finished", "interrupted" (or still running), or "end not logged" (the log is a --log-file, which lacks the end).
 
-        A step of a sweep that has failed or was interrupted is appended, as in "finished: generate failed with status 1". The sweep's
-        file ``state`` is in the run's folder, or in the parent of this folder if a script that the sweep ran created the folder.
+        If a step of a sweep has failed or was interrupted, the result names this step, as in "finished: generate failed with status 1". The
+        sweep's file ``state`` is in the run's folder. If a script of the sweep created the run's folder, the file is in the parent folder.
         """
         trained = "finished" if self.log.done else "interrupted" if self.log.is_output else "end not logged"
         above = self.folder.parent
@@ -85,7 +85,7 @@ class Run:
         return without_seed(self.name, self.seed)
 
     def size_of(self, pattern: str) -> int | None:
-        """Return the size in bytes of the first file in the run's folder that matches the pattern; None without one."""
+        """Return the size in bytes of the first file in the run's folder that matches the pattern; None if no file matches."""
         sizes = (status.st_size for file in run_files.found(self.folder, pattern) if (status := regular(file)))
         return next(sizes, None)
 
@@ -93,7 +93,7 @@ class Run:
 def without_seed(name: str, seed: int | None) -> str:
     """Remove the seed from a name: for seed 1, ``dense-1``, ``dense/seed=1`` and ``dense-seed1`` become ``dense``.
 
-    ``dense-1/4e-3`` becomes ``dense/4e-3``. If several folders in a path end in the seed, it is removed only from the deepest one.
+    ``dense-1/4e-3`` becomes ``dense/4e-3``. If several folders in a path end in the seed, the seed is removed only from the deepest folder.
     """
     if seed is None:
         return name
@@ -112,7 +112,7 @@ def find_runs(paths) -> list[Run]:
     """Find all runs below ``paths``, in the order of ``paths`` and then by name. A run with an unreadable log has a ``fault``.
 
     Raises:
-        InputError: a path does not exist, has no training log below it, or is a log that cannot be read; or a folder has two logs.
+        InputError: a path does not exist, contains no training log, or is itself an unreadable log; or a folder has two training logs.
     """
     logs: dict = {}  # folder -> (log, why it cannot be read)
     for path in map(Path, paths):
@@ -125,7 +125,7 @@ def find_runs(paths) -> list[Run]:
         below = [(whole.parent, whole, "")] if is_log else list(_logs_below(whole))
         if not below:
             raise InputError(
-                f"RUNS {path}: no log of fairseq-train (train.log, or any *.log or *.json) in it or below it"
+                f"RUNS {path}: neither this folder nor a folder below it has a log of fairseq-train (train.log, or any *.log or *.json)"
             )
         for folder, log, fault in below:
             first, _ = logs.setdefault(folder, (log, fault))
@@ -137,14 +137,14 @@ def find_runs(paths) -> list[Run]:
 
 
 def _name(folder, shared, named):
-    """Return the folder's name if it is unique and not just a number, else its path below the common parent."""
+    """Return the folder's name if the name is unique and not just a number; otherwise, the path below the common parent."""
     name = printable(folder.name)
     is_descriptive = not re.fullmatch(r"(seed[-_=]?)?\d+", name)
     return name if named[name] == 1 and is_descriptive else printable(folder.relative_to(shared))
 
 
 def _logs_below(path):
-    """Yield (folder, log, fault) for each folder below ``path`` with a training log, and for each folder that cannot be read.
+    """Yield (folder, log, fault) for each folder below ``path`` that has a training log or cannot be read.
 
     ``fault`` is why the log cannot be read; "" if it can. For an unreadable folder, the log is the folder itself.
     """

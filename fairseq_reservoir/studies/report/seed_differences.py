@@ -18,9 +18,9 @@ class Difference:
 
     Attributes:
         value: the difference.
-        interval: half the width of its 95 % confidence interval; None if all seeds of each arm have equal values.
-        p: p-value: the probability that chance alone causes a difference at least this large; None if ``interval`` is None.
-        counts: numbers of seeds of the two arms.
+        interval: half the width of the 95 % confidence interval; None if the values of each arm do not vary.
+        p: p-value, the probability of a difference at least this large if the true means are equal; None if ``interval`` is None.
+        counts: number of seeds of each of the two arms.
     """
 
     value: float
@@ -57,10 +57,11 @@ class Score:
     Attributes:
         label: name in tables and figures, with the unit.
         noun: name in sentences.
-        unit: unit of its values; "" if it has none.
+        unit: unit of the score; "" if it has no unit.
         digits: number of decimals in tables.
         higher: whether higher is better.
-        read: function from a run to its score. It returns None if the run has no score, or a different test set than the baseline.
+        read: function from a run to its score. The function returns None if the run has no score, or was tested on a different test set
+            than the baseline.
     """
 
     label: str
@@ -142,7 +143,7 @@ def seed_differences(study: Study) -> Table | None:
 
 
 def difference_cells(one: Difference | None, digits: int, where: str) -> list[Cell]:
-    """Return three cells: a difference, its interval and p. ``where`` names the source of these numbers: the paths of the logs."""
+    """Return three cells: difference, interval and p. ``where`` has the paths of the logs from which the numbers were computed."""
     if one is None:
         return [EMPTY] * 3
     cells = [Cell(signed(one.value, digits), one.value, source=where)]

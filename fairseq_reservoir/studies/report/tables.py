@@ -13,10 +13,10 @@ class Cell:
 
     Attributes:
         text: the text that is shown.
-        value: the unrounded number, for CSV and sorting; None if the cell has none.
+        value: the unrounded number, for CSV and sorting; None if the cell has no number.
         deviation: standard deviation of the number.
         source: path of the log that the number is from.
-        number: whether the text counts as a number, for example a dash in place of a missing number.
+        number: True for a text in place of a number, such as a dash for a missing number.
     """
 
     text: str
@@ -31,11 +31,12 @@ class Table:
     """A table. Each row has a cell for each column.
 
     Attributes:
-        name: name of its files.
-        title: its title.
+        name: name of the table's files.
+        title: title of the table.
         head: heading of each column.
-        rows: its rows.
-        notes: definitions and remarks. A page prints them at its end, a file of a single table below the table.
+        rows: rows of cells.
+        notes: definitions and remarks. In a page they are printed at the end. In the file of a single table they are printed below the
+            table.
         groups: heading of each column's group; "" for a column without a group. The list is empty if no column has a group.
         fold: text of the line that unfolds the table in a page; "" for a table that is always visible.
     """
@@ -55,7 +56,7 @@ class Table:
 
     @property
     def spans(self) -> list[tuple[str, int]]:
-        """Pairs (group, number of its columns) in the order of the columns. Each column without a group is a pair of its own."""
+        """Pairs (group, number of its columns) in the order of the columns; the number is 1 for a column without a group."""
         found: list[tuple[str, int]] = []
         for group in self.groups or [""] * len(self.head):
             if group and found and found[-1][0] == group:
@@ -66,7 +67,7 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        """For each column, whether it has numbers. These columns are aligned right."""
+        """Whether each column contains numbers. Columns of numbers are aligned right."""
         return [
             any(row[column].value is not None or row[column].number for row in self.rows)
             for column in range(len(self.head))
@@ -84,9 +85,9 @@ def markdown(table: Table, with_notes: bool = True) -> str:
 
 
 def as_csv(table: Table) -> str:
-    """Return CSV with unrounded numbers. A column with deviations is followed by a column for them.
+    """Return CSV with unrounded numbers. If a column has standard deviations, the next column contains them.
 
-    Text that a spreadsheet would read as a formula gets an apostrophe in front.
+    An apostrophe is put before text that a spreadsheet would read as a formula.
     """
     with_deviation = [any(row[column].deviation is not None for row in table.rows) for column in range(len(table.head))]
     out = io.StringIO()
@@ -111,7 +112,10 @@ def _no_formula(text):
 
 
 def as_html(table: Table) -> str:
-    """Return an HTML table. A click on a column's head sorts the rows by ``data-value``, or by text in cells without it."""
+    """Return an HTML table whose rows can be sorted by a click on a column's head.
+
+    Cells are sorted by ``data-value``, or by text if they have no ``data-value``.
+    """
     right = [' class="number"' if number else "" for number in table.numeric]
     rows = (
         (_html_cell(cell, side, column) for column, (cell, side) in enumerate(zip(row, right))) for row in table.rows
@@ -130,7 +134,7 @@ def as_html(table: Table) -> str:
 
 
 def _html_head(table):
-    """Return one or two rows of headings. The second row has the columns that belong to groups."""
+    """Return one or two heading rows. If columns are grouped, the second row has the headings of the columns in groups."""
     above, below, column = [], [], 0
     for group, count in table.spans:
         for place in range(column, column + count):

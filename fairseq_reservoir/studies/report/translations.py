@@ -1,4 +1,4 @@
-"""Test scores of a run: sacreBLEU, chrF and tokenised BLEU, computed from translations or from archived n-gram counts; test loss."""
+"""Test scores of a run: test loss, and sacreBLEU, chrF and tokenised BLEU from translations or archived n-gram counts."""
 
 import json
 import re
@@ -30,17 +30,17 @@ READ = (*_GENERATED, *_SCORED, "hypotheses", "references", counts.FILE, "bleu.js
 
 @dataclass
 class Test:
-    """The test scores of a run, and the signature of each score. A score is None if the run's folder does not have it.
+    """The test scores of a run, and the signature of each score. A score is None if the run's folder has no data for it.
 
     Attributes:
         bleu: sacreBLEU.
         chrf: chrF.
-        tokenised: BLEU of the tokens as they are; sacreBLEU does not tokenise them again.
-        bits: test loss in bits.
+        tokenised: BLEU of fairseq's tokens, without sacreBLEU's own tokenisation.
+        bits: test loss in bits, as fairseq-eval-lm prints it.
         counts: n-gram counts of the translations.
         source: file with the translations, their counts, or the loss.
         remarks: notes on these scores in the report.
-        faults: a line for each damaged file.
+        faults: one line of text for each damaged file.
     """
 
     bleu: float | None = None
@@ -79,10 +79,10 @@ def read_test(folder: Path, references: list[str] | None) -> Test:
     """Compute the test scores in a run's folder.
 
     Translations are the D-lines in the output of fairseq-generate on a test set: ``generate*.log``, or the files ``generate-*.txt`` of
-    --results-path. Without such output, they are the lines of the file ``hypotheses``. References are, in this order: the argument
-    ``references``, the file ``references`` in the run's folder, the T-lines of the output. Without any translations, the archived
-    counts in ``counts.jsonl`` are used. Incomplete output gets no score: it is not representative, because fairseq translates the
-    shortest sentences first.
+    --results-path. If there is no such output, the lines of the file ``hypotheses`` are used. References are taken from the first of these
+    that exists: the argument ``references``, the file ``references`` in the run's folder, the T-lines of the output. If there are no
+    translations, the archived counts in ``counts.jsonl`` are used. Incomplete output gets no score. It would not be representative, because
+    fairseq translates the shortest sentences first.
     """
     test = Test(faults=run_files.faults(folder, *READ))
     _read_loss(folder, test)
@@ -94,11 +94,11 @@ def read_test(folder: Path, references: list[str] | None) -> Test:
         test.counts = counts.compare(hypotheses, theirs, referred)
     elif hypotheses and theirs:
         test.remarks.append(
-            f"no BLEU: there are {len(hypotheses)} translations but {len(theirs)} references; set the right file with --references"
+            f"no BLEU: there are {len(hypotheses)} translations but {len(theirs)} references; name the right file with --references"
         )
     elif hypotheses:
         test.remarks.append(
-            "no sacreBLEU: its translations are detokenised, but its T-lines are not; set a file of raw text with --references"
+            "no sacreBLEU: the translations are detokenised, but the T-lines are not; name a file of raw references with --references"
         )
     else:
         _read_counts(folder, theirs, referred, test)
@@ -109,11 +109,11 @@ def read_test(folder: Path, references: list[str] | None) -> Test:
     test.tokenised, test.tokenised_signature = test.counts.score(TOKENISED)
     if any(map(_is_of_pieces, [*hypotheses, *theirs])):
         test.remarks.append(
-            "its translations or references contain subwords, so the scores are computed on subwords; translate again with"
+            "the translations or references contain subwords, so the scores are computed on subwords; translate again with"
             " --remove-bpe sentencepiece for subwords with ▁, or with --remove-bpe for subwords with @@"
         )
     if test.counts.unknown:
-        cure = "; set a file of the original text with --references" if hypotheses else ""
+        cure = "; name a file with the original references with --references" if hypotheses else ""
         test.remarks.append(
             f"{test.counts.unknown} references contain <<unk>> in place of words outside the dictionary{cure}"
         )
@@ -130,11 +130,11 @@ def _read_counts(folder, theirs, referred, test):
             test.faults.append(str(error).removeprefix(f"{folder}/"))
             return
         if theirs and counts.digest(theirs) != test.counts.references:
-            test.remarks.append(f"{kept.name} is scored against different references than {referred}")
+            test.remarks.append(f"{kept.name} is scored against other references than {referred}")
 
 
 def _read_loss(folder, test):
-    """Read the test loss that fairseq-eval-lm prints. If several logs have one, use the first log by name."""
+    """Read the test loss that fairseq-eval-lm prints. If several logs contain a loss, use the first log in order of names."""
     found = []
     for log in sorted(run_files.found(folder, *_SCORED)):
         text = run_files.text_of(log) or ""
@@ -155,7 +155,7 @@ def _read_loss(folder, test):
 
 
 def _part_of_text(text):
-    """Describe the part of the text that the last loss of fairseq-eval-lm was computed on; None if this is the whole text."""
+    """Describe the part of the text on which fairseq-eval-lm computed its last loss; None if it was the whole text."""
     text = text.rsplit("Loss (base 2): ", 2)[-2]
     if _NO_TOKENS in text:
         return "0 tokens"
@@ -164,7 +164,7 @@ def _part_of_text(text):
     if shortened := _SHORTENED.search(text):
         return f"shortened lines (--shorten-method {shortened[1]})"
     if skipped := _SKIPPED.search(text):
-        return f"a part of the text: {skipped[1]} blocks were too long for the model's positions"
+        return f"a part of the text, because {skipped[1]} blocks were too long for the model"
     return None
 
 
@@ -173,7 +173,7 @@ def _is_of_pieces(line):
 
 
 def _translations_and_references(folder, sentences, references, test):
-    """Return the translations, the references (either may be []), and the source of the references."""
+    """Return the translations, the references and the source of the references. Missing translations or references are []."""
     ours, theirs, referred = [], [], "fairseq-generate's T-lines"
     if sentences.get("D"):
         numbers = sorted(sentences["D"])
@@ -191,14 +191,16 @@ def _translations_and_references(folder, sentences, references, test):
 
 
 def _generated(folder, test):
-    """Return the sentences in the output of fairseq-generate; {} without output on a test set, None if the output is incomplete."""
+    """Return the sentences in the output of fairseq-generate; {} if there is no output for a test set, None if the output is incomplete."""
     texts = {file: run_files.text_of(file) or "" for file in run_files.found(folder, *_GENERATED)}
     # With --results-path the translations are not in generate.log.
     found = {file: sentences for file, text in texts.items() if (sentences := read_sentences(text)).get("D")}
     has_others = bool(run_files.found(folder, "hypotheses", counts.FILE))
     if not found:
         if texts and not any(map(_ENDED.search, texts.values())) and not has_others:
-            test.remarks.append(f"translation not finished: no sentence in {', '.join(file.name for file in texts)}")
+            test.remarks.append(
+                f"no test score, because the translation is not finished: no sentence in {', '.join(file.name for file in texts)}"
+            )
         return {}
     subsets = {file: _subset(file, texts[file]) for file in found}
     tests = {file: sentences for file, sentences in found.items() if not _NO_TEST.fullmatch(subsets[file])}
@@ -211,23 +213,23 @@ def _generated(folder, test):
     test.source = str(file)
     if others:
         names = ", ".join(str(other.relative_to(folder)) for other, _ in others)
-        test.remarks.append(f"the test scores are those of {file.name}; this report does not use {names}")
+        test.remarks.append(f"the test scores are computed from {file.name}; this report does not use {names}")
     if "T" in sentences and not _ENDED.search(texts[file]):  # without references fairseq prints no such line
-        test.remarks.append(f"translation not finished: {file.name} lacks its last line, so there is no test score")
+        test.remarks.append(f"no test score, because the translation is not finished: {file.name} lacks its last line")
         return None
     if skipped := _SKIPPED.search(texts[file]):
         test.remarks.append(f"no test score: {file.name} lacks {skipped[1]} sentences that were too long for the model")
         return None
     if missing := max(sentences["D"]) + 1 - len(sentences["D"]):
         test.remarks.append(
-            f"translation not finished: {file.name} lacks {missing} of its sentences, so there is no test score"
+            f"no test score, because the translation is not finished: {file.name} lacks {missing} of its sentences"
         )
         return None
     return sentences
 
 
 def _subset(file, text):
-    """Return the name of the translated subset: from the last line of the output, else from the file's name, else "test"."""
+    """Return the name of the translated subset, from the last line of the output or from the file's name; else "test"."""
     if ended := _ENDED.findall(text):
         return ended[-1]
     named = file.stem.removeprefix("generate-")
@@ -241,15 +243,15 @@ def _remark_another_bleu(test, written):
         return
     if test.bleu is not None and abs(other - test.bleu) > 0.0051 and len(str(other)) > 3:
         test.remarks.append(
-            f"{written.name} in the same folder has a different score, {other}; it may have been scored against different references"
+            f"{written.name} in the same folder has a different score, {other}, perhaps against different references"
         )
 
 
 def tokenised_bleu(sentences: dict[str, dict[int, str]]) -> tuple[float, str] | None:
-    """Return BLEU of the H-lines against the T-lines and its signature; None unless both have the same sentence numbers.
+    """Return the BLEU of the H-lines against the T-lines, and the signature; None if H- and T-lines have different sentence numbers.
 
-    The lines are not tokenised again. Without --tokenizer, fairseq-generate prints the same BLEU4. With --tokenizer, it compares
-    detokenised translations with tokenised references.
+    The lines are not tokenised again. The result equals the BLEU4 of fairseq-generate without --tokenizer. With --tokenizer,
+    fairseq-generate compares detokenised translations with tokenised references.
     """
     words = _count_tokens(sentences)
     return (counts.score(TOKENISED, words), words.signature) if words else None

@@ -26,14 +26,14 @@ class Score:
 
 @dataclass
 class Choice:
-    """Values of one axis, from which the best one is chosen. Their runs differ only in this axis and in the seed.
+    """A choice of the best value of one axis. The compared runs differ only in this axis and in the seed.
 
     Attributes:
         name: common part of the runs' names, such as ``LTLTL``.
         axis: name of the axis.
-        make: function that returns the runs of a new value, one per seed in the order of the seeds. It returns [] if the grid file
-            excludes the value.
-        further: number of new values that may still be added to those in the grid file.
+        make: function that returns the runs of a new value, one per seed in the order of the seeds. The function returns [] if the grid
+            file excludes the value.
+        further: how many values may still be added to the values of the grid file.
         first: runs of the first seed, by value of the axis.
         others: runs of the other seeds, by value of the axis.
     """
@@ -51,9 +51,9 @@ class Choice:
         return all(run.state[0] in ("done", "failed") for run in self.first.values())
 
     def best(self, scores: dict[str, Score]) -> str | None:
-        """Return the value with the best score; the first one if several are equal.
+        """Return the value with the best score. If several scores are equally good, return the first value.
 
-        Return None if there are no scores, or until all runs of the first seed have ended. ``scores`` has no entry for a run without a
+        Return None if there are no scores, or if some runs of the first seed have not ended. ``scores`` has no entry for a run without a
         score, such as a training that failed because of a high learning rate.
         """
         if not scores or not self.is_over:
@@ -61,10 +61,10 @@ class Choice:
         return min(scores, key=lambda value: -scores[value].value if scores[value].higher else scores[value].value)
 
     def go_beyond(self, score_of: Callable[[Run], Score | None]) -> list[Run]:
-        """If the best value is the smallest or the largest one, add the next value beyond it. Return its runs, the first seed first.
+        """Add a value beyond the best value, if the best value is the smallest or the largest one. Return the runs of the added value.
 
-        The added value continues the series: after 4e-3 and 8e-3 comes 1.6e-2. Return [] if no value is added, for example because the
-        grid file excludes it.
+        The run of the first seed comes first. The added value continues the series of values: 1.6e-2 follows 4e-3 and 8e-3. Return [] if no
+        value is added, for example because the grid file excludes the value.
         """
         if not self.further or not self.is_over:
             return []
@@ -87,7 +87,7 @@ class Choice:
     def describe(self, scores: dict[str, Score]) -> str:
         """Describe the choice in one line, such as ``LTLTL: lr 2e-3, loss 4.21 (1e-3: 4.3, 4e-3: 4.25)``.
 
-        If the chosen value is the smallest or the largest one, the line adds that no value beyond it was tried.
+        If the chosen value is the smallest or the largest one, the line ends with a note that no value beyond was tried.
         """
         best = self.best(scores)
         if best is None:
@@ -98,7 +98,7 @@ class Choice:
         return f"{line}; no value beyond {best} was tried" if best in self._edges() else line
 
     def _edges(self):
-        """Return the smallest and the largest value; () unless all values are numbers."""
+        """Return the smallest and the largest value; () if some values are not numbers."""
         with contextlib.suppress(ValueError):
             ordered = sorted(self.first, key=float)
             return ordered[0], ordered[-1]
@@ -108,12 +108,13 @@ class Choice:
 class Decisions:
     """Decide which runs to add to a sweep after runs of the first seed have ended.
 
-    First come runs with values beyond the smallest or largest value. Then come the other seeds with the best value.
+    First, runs of the first seed are added with values beyond the smallest or largest value. Then, runs of the other seeds are added with
+    the best value.
 
     Args:
         choices: the choices. Each one is decided independently, as soon as all its runs of the first seed have ended.
         score_of: function that returns the score of a run, or None.
-        is_awaited: function that returns whether this sweep still has to finish a run, such as a failed run that it retries.
+        is_awaited: function that returns whether a run still has to end in this sweep, such as a failed run that will be retried.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class Decisions:
         beyond, chosen = [], []
         for choice in self.open:
             while not self._waits(choice) and (further := choice.go_beyond(self.score_of)):
-                line = f"{choice.name}: the best {choice.axis} is at an end of the tried range; adding the next value"
+                line = f"{choice.name}: the best {choice.axis} is the smallest or the largest tried value; adding the next value"
                 beyond.append((line, further[:1]))
             if not self._waits(choice):
                 scores = choice.scores(self.score_of)
@@ -151,9 +152,9 @@ class Decisions:
 
 
 def _beyond(value: str, edge: str) -> str:
-    """Return the next number of the geometric series ``value``, ``edge``, ... in the notation of ``edge``.
+    """Return the number that continues the geometric series ``value``, ``edge``, in the notation of ``edge``.
 
-    It is rounded to two significant digits. If both numbers are whole, it is also rounded to a whole number of at least 1.
+    The result is rounded to two significant digits. If both given numbers are whole, the result is rounded to a whole number of at least 1.
     """
     found = f"{Decimal(edge) * Decimal(edge) / Decimal(value):.1e}"
     if value.isdecimal() and edge.isdecimal():

@@ -23,9 +23,9 @@ class Display(Watcher):
     """Prints the events of a sweep. On a terminal, it redraws a table below the last line once a second.
 
     Args:
-        writing: context manager for all writes to standard output. It handles their errors.
+        writing: context manager for writing to standard output, which handles write errors.
         jobs: number of runs at a time.
-        further: function that returns how many runs the choices will add.
+        further: function that returns how many runs will still be added by choices.
     """
 
     def __init__(self, writing: Callable, jobs: int, further: Callable[[], int]):
@@ -39,14 +39,14 @@ class Display(Watcher):
         self._drawn, self._next = 0, 0.0
 
     def add(self, runs: list[Run]) -> None:
-        """Add runs to the table. Validations that are already in their logs are not printed."""
+        """Add runs to the table. Validations that a run has logged before are not printed."""
         self._runs += runs
         for run in runs:
             self._progress[run.name] = Progress(run.steps[0].log)
             self._progress[run.name].read(only_last=True)
 
     def say(self, text: object) -> None:
-        """Print a message above the table. It may contain bytes outside UTF-8."""
+        """Print a message above the table. Bytes that are not UTF-8 are escaped."""
         with self.writing():
             print(f"{self._erasure()}{printable(text)}", flush=True)
 
@@ -86,7 +86,7 @@ class Display(Watcher):
         return [self._rows.get(run.name) or self._row(run) for run in self._runs]
 
     def last_rows(self, minutes: dict[str, float]) -> list[Row]:
-        """Return the rows of all runs at the end. ``minutes`` has the time of each run that has ended, by name."""
+        """Return the rows of all runs at the end of the sweep. ``minutes`` maps the name of each run that has ended to its duration."""
         return [
             replace(make_row(run, self._progress[run.name], test_lock=True), minutes=minutes.get(run.name), left=None)
             for run in self._runs
@@ -100,7 +100,7 @@ class Display(Watcher):
         return make_row(run, progress, None if since is None else (time.monotonic() - since) / 60)
 
     def _report(self, run):
-        """Print the start of a followed run, if it has started, and its new validations."""
+        """Print the new events of a followed run: its start, and validations."""
         if run.name not in self._followed:
             return
         _, is_resumed, _ = self._followed[run.name]
@@ -117,7 +117,7 @@ class Display(Watcher):
             self.say(in_one_line(f"{run.name}: {', '.join([f'update {record.updates}{of}', *values, *left])}"))
 
     def _draw(self):
-        """Replace the table. It has at most the height of the terminal, and its lines are cut to the width."""
+        """Redraw the table. The table is limited to the height of the terminal, and its lines to the width."""
         width, height = shutil.get_terminal_size()
         rows = self.rows()
         shown = shortened(rows, max(1, height - 4))
@@ -130,7 +130,7 @@ class Display(Watcher):
         self._drawn = len(lines)
 
     def _erasure(self):
-        """Return the characters that remove the drawn table. The next ``look`` draws it again."""
+        """Return the control characters that erase the table. The next call of ``look`` draws the table again."""
         if not self._drawn:
             return ""
         lines, self._drawn, self._next = self._drawn, 0, 0.0

@@ -11,9 +11,9 @@ _TAIL = 1 << 16
 
 
 def last_lines(log: Path | None, most: int = 5) -> list[str]:
-    """Return the last lines of a log, at most ``most``, without empty lines.
+    """Return at most ``most`` lines from the end of a log, without empty lines; [] if the log cannot be read.
 
-    Indented lines (frames, lists of flags) after "Traceback" or "usage:" are left out. Return [] for a log that cannot be read.
+    Indented lines after "Traceback" or "usage:", such as frames or lists of flags, are left out.
     """
     if log is None:
         return []

@@ -31,13 +31,13 @@ MOST_RUNS = 10_000
 
 @dataclass(frozen=True)
 class Axis:
-    """A setting of the runs, with one or several values.
+    """An axis of the grid: a setting of the runs, and its values.
 
     Attributes:
         name: name of the setting.
         kind: "arm", "variable" (of the environment) or "flag" (of the command).
         values: its values, as written in the file.
-        named: whether the names of runs contain the value. This is true if the file has a list, even a list of one value.
+        named: whether the names of runs contain the value. True if the grid file has a list of values, even of one value.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Axis:
         return self.name.lower() == "seed"
 
     def tag(self, value: str) -> str:
-        """Return the part of a run's name for a value: ``LLL``, ``lr1e-3``, ``share-all-embeddings``."""
+        """Return the abbreviation of a value in the names of runs: ``LLL``, ``lr1e-3``, ``share-all-embeddings``."""
         if self.kind == "flag" and value in ("yes", "no"):
             tag = self.name if value == "yes" else f"no-{self.name}"
         elif self.is_seed or self.kind == "arm" or value[:1].isalpha():
@@ -61,14 +61,15 @@ class Axis:
 
 
 def read_grid(path: str, out: str) -> tuple[list[Run], list[Choice]]:
-    """Read the runs of a grid file, the first seed first, and the choices to make with the first seed.
+    """Read a grid file. Return its runs, beginning with the first seed, and the choices to make with the first seed.
 
     Args:
         path: the grid file, YAML.
         out: the folder of the sweep.
 
     Raises:
-        InputError: the file is invalid, or defines no run or too many. The message has the file, the key and the problem in one line.
+        InputError: the file is invalid, or defines no runs or too many runs. The message is one line with the file, the key and the
+            problem.
     """
     grid = _Grid(path)
     axes = grid.axes()
@@ -119,7 +120,7 @@ class _Grid(GridFile):
     """The axes and the runs of a grid file."""
 
     def _place_of(self, flag):
-        """Return the place, outside the key ``axes``, where the file sets a flag; None if there is none."""
+        """Return where the grid file sets a flag outside the key ``axes``: "the command" or an arm. None if the flag is not set there."""
         places = {"the command": self.command} | {f"arms: {name}": words for name, words in self.arms.items()}
         return next((place for place, words in places.items() if flag in [word.split("=")[0] for word in words]), None)
 
@@ -148,7 +149,7 @@ class _Grid(GridFile):
         return [*(axis for axis in axes if not axis.is_seed), *seeds]
 
     def without_excluded(self, chosen):
-        """Return the combinations (value by axis) that no entry of ``exclude`` matches."""
+        """Return the combinations (dictionaries of values by axis) that no entry of the key ``exclude`` matches."""
         known = {axis.name: axis.values for axis in chosen[0]}
         for entry in self.sequence("exclude"):
             if not isinstance(entry, dict) or not entry:
@@ -173,14 +174,16 @@ class _Grid(GridFile):
         return chosen
 
     def chosen_axis(self, axes):
-        """Return the axis that ``choose`` names; None without ``choose``, where every seed runs all values."""
+        """Return the axis that the key ``choose`` names; None if there is no such key. Every seed then runs all values."""
         if "choose" not in self.found:
             if "beyond" in self.found:
                 raise self.error("beyond", "has no effect without the key 'choose'; add choose: AXIS")
             return None
         name = self.found["choose"]
         if self.command[0] != "fairseq-train":
-            raise self.error("choose", "needs fairseq-train as the command, because scores are read from its log")
+            raise self.error(
+                "choose", "needs fairseq-train as the command, because scores are read from the log of fairseq-train"
+            )
         several = {axis.name: axis for axis in axes if len(axis.values) > 1 and not axis.is_seed}
         axis = several.get(name.removeprefix("--")) if isinstance(name, str) else None
         if axis is None:
@@ -193,17 +196,19 @@ class _Grid(GridFile):
         return axis
 
     def further(self, axis):
-        """Return how many new values of an axis may be added for each combination of the other axes (the key ``beyond``)."""
+        """Return the number of values that may be added to an axis (the key ``beyond``), for each combination of the other axes."""
         number = self.found.get("beyond", "0")
         if not isinstance(number, str) or not number.isdecimal():
             raise self.error("beyond", f"{number!r} is not a whole number")
         for value in axis.values if int(number) else ():
             if not _is_positive(value):
-                raise self.error("beyond", f"{axis.name}: {value} is not a number above 0, so no value can follow it")
+                raise self.error(
+                    "beyond", f"{axis.name}: {value} is not a number above 0, so the next value cannot be computed"
+                )
         return int(number)
 
     def split(self, axis, made, folder):
-        """Return the runs to start with, and one choice for each combination of the other axes.
+        """Return the runs that can start at once, and one choice for each combination of the other axes.
 
         Args:
             axis: the chosen axis.
@@ -229,7 +234,8 @@ class _Grid(GridFile):
                 choice.others.setdefault(values[axis], []).append(run)
             else:
                 raise self.error(
-                    "choose", f"{run.name} needs the run with the first seed, {seed.values[0]}, but exclude removes it"
+                    "choose",
+                    f"{run.name} needs a run with the first seed, {seed.values[0]}, but the key exclude removes that run",
                 )
         runs = [run for choice in choices.values() for run in choice.first.values()]
         several = [choice for choice in choices.values() if len(choice.first) > 1]
@@ -244,7 +250,7 @@ class _Grid(GridFile):
         return runs, several
 
     def _with_another(self, folder, values, axis, seed, seeds, value):
-        """Return the runs of ``seeds`` with a new ``value`` of the axis; [] if the file excludes it for the first seed."""
+        """Return the runs of ``seeds`` with a new ``value`` of the axis; [] if the grid file excludes this value for the first seed."""
         # The file may contain the same number in another notation: 0.016 for 1.6e-2.
         value = next((named for named in axis.values if _same_number(named, value)), value)
         further = [values | {axis: value, seed: each} for each in seeds]
@@ -254,7 +260,7 @@ class _Grid(GridFile):
         return [self.run(folder, each) for each in further] if has_first_seed else []
 
     def run(self, out, values):
-        """Return the run of one combination of values, by axis, in its own folder below ``out``."""
+        """Return the run for ``values``, a dictionary of values by axis. The run has its own folder below ``out``."""
         name = _name(values)
         folder = out / name
         commands = [self._first_command(values), *self.then]

@@ -1,4 +1,4 @@
-"""Read the keys and values of a grid file as text, and replace each {NAME} in its commands by its text."""
+"""Read the keys and values of a grid file as text. Replace each {NAME} in the commands by the text that is defined for it."""
 
 import os
 import re
@@ -20,7 +20,7 @@ class GridFile:
     Attributes:
         path: path of the file.
         found: the values by key.
-        texts: text for each {NAME} of the key ``defaults``.
+        texts: replacement text of each {NAME} that is defined under the key ``defaults``.
         command: words of the command.
         arms: words of each arm's flags, by the arm's name.
         then: words of each command that runs after the first one.
@@ -57,13 +57,13 @@ class GridFile:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name == "out":
             raise self.error(
                 f"defaults: {name!r}",
-                "is not the name of a variable; use letters, digits and _, but not out: {out} is the folder of a run",
+                "is not the name of a variable; use letters, digits and _, but not the name out, because {out} is the folder of a run",
             )
         if not isinstance(text, str):
             raise self.error(f"defaults: {name}", "must be text, in one line")
         for other in _NAMES.findall(text):
             if other != "{out}":
-                raise self.error(f"defaults: {name}", f"{other} is not replaced here; write its text instead")
+                raise self.error(f"defaults: {name}", f"{other} is not replaced under defaults; write the text itself")
         return os.environ.get(name) or text
 
     def filled(self, key, text):

@@ -1,9 +1,9 @@
 """Run a sweep on this machine, several runs at a time.
 
-``slurm.py`` uses submitit, but submitit's local executor is not used here, for four reasons. On an interrupt it kills its job after 1 s; a
-command that needs longer to save a checkpoint then outlives the sweep. submitit accepts GPUs only by number, and hides all GPUs from a
-job that has no GPU number. A job survives a killed sweep and keeps the run's lock, so the run seems to belong to a different sweep. Each
-job needs two Python processes in addition to the command.
+Unlike ``slurm.py``, this module does not use submitit, for four reasons. On an interrupt, submitit's local executor kills a job after 1 s.
+A command that needs longer to save a checkpoint then outlives the sweep. submitit accepts GPUs only by number, and hides all GPUs from a
+job without a GPU number. If the sweep is killed, a job of submitit continues and keeps the run's lock, so that the run seems to belong to a
+different sweep. Each job needs two Python processes in addition to the command.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ NextRuns = Callable[[], list[Run]]
 
 
 class Watcher:
-    """Receives the events of a sweep while it runs. This one prints messages and ignores the rest."""
+    """Receiver of the events of a running sweep. This base class prints messages and ignores all other events."""
 
     def say(self, text: object) -> None:
         """Print a message."""
         print(text, flush=True)
 
     def follow(self, run: Run, is_resumed: bool) -> None:
-        """Follow a run that has started or was submitted. ``is_resumed`` is whether it had started before."""
+        """Follow a run that was started or submitted. ``is_resumed`` is True if the run continues an interrupted run."""
 
     def look(self) -> None:
         """Report new events. Called several times a second."""
@@ -46,9 +46,9 @@ def run_all(
 ) -> bool:
     """Run all due runs, up to ``jobs`` at a time. Return True; return False after Ctrl-C, which ends all commands.
 
-    If ``jobs`` is above 1, each run gets the GPU with the fewest runs, and an equal share of the cores. The sweep waits for runs that
-    another sweep has started, then resumes those that are not finished. It also waits for orphaned commands, which a killed sweep has
-    left running; they count among the ``jobs``.
+    If ``jobs`` is above 1, each run gets the GPU with the fewest runs, and an equal share of the cores. If another sweep has started a run,
+    this sweep waits until the run stops, and resumes it if it is not finished. It also waits for orphaned commands, which a killed sweep
+    has left running. Orphaned commands count towards ``jobs``.
 
     Args:
         runs: the runs.
@@ -56,7 +56,7 @@ def run_all(
         retry_failed: whether to run failed runs again.
         on_end: called with each run that has ended, and its duration in minutes.
         next_runs: returns the runs to add. It is called after ``on_end``, and when no run is left.
-        watcher: receives the events in between.
+        watcher: receives the events of the sweep.
     """
     watcher = watcher or Watcher()
     queue = Queue(runs, retry_failed, on_end, next_runs, watcher)
@@ -85,9 +85,9 @@ def run_all(
 
 
 def _environment(jobs: int, gpus: list[str], taken: list) -> dict[str, str]:
-    """Return the environment variables of a run, for its share of the cores and for the GPU with the fewest runs.
+    """Return the environment variables that assign cores and a GPU to a run.
 
-    ``taken`` has the GPU of each active run.
+    The run gets an equal share of the cores, and the GPU with the fewest active runs. ``taken`` lists the GPU of each active run.
     """
     environment: dict[str, str] = {}
     if jobs > 1 and "OMP_NUM_THREADS" not in os.environ:
@@ -100,7 +100,7 @@ def _environment(jobs: int, gpus: list[str], taken: list) -> dict[str, str]:
 def _begin_next(queue: "Queue", environment: dict[str, str]) -> ActiveRun | None:
     """Start the first waiting run. Return None if another sweep runs it, or if its folder cannot be written.
 
-    In the first case the run becomes a foreign run. In the second case it counts as ended.
+    If another sweep runs it, the run becomes a foreign run. If its folder cannot be written, the run counts as ended.
     """
     run = queue.waiting.pop(0)
     is_resumed = run.state[0] == "running"
@@ -118,7 +118,7 @@ def _begin_next(queue: "Queue", environment: dict[str, str]) -> ActiveRun | None
 
 
 def _has_ended(run: ActiveRun, watcher: Watcher) -> bool:
-    """Return whether a run has ended. If its folder cannot be written any more, stop this run; the other runs continue."""
+    """Return whether a run has ended. If its folder cannot be written any more, stop the run and return True."""
     try:
         return run.poll()
     except InputError as error:
@@ -142,7 +142,7 @@ class Queue:
         self.waiting = self.foreign.split_off([run for run in runs if run.is_due(retry_failed)])
 
     def has_more(self) -> bool:
-        """Return whether any run is waiting or foreign. If there is none, add the next runs first."""
+        """Return whether there are waiting or foreign runs. If there are none, first try to add the next runs."""
         if not (self.waiting or self.foreign.runs):
             self._add()
         return bool(self.waiting or self.foreign.runs)
@@ -153,7 +153,7 @@ class Queue:
         self._add()
 
     def take_back(self) -> None:
-        """Move foreign runs to the waiting runs if no process locks them any more and they are still due."""
+        """Move foreign runs to the waiting runs if they are still due and no process holds their lock any more."""
         self.waiting += self.foreign.released(self.retry_failed, self.end)
 
     def _add(self):
@@ -161,7 +161,7 @@ class Queue:
 
 
 class ForeignRuns:
-    """Runs that another sweep has started, perhaps a killed one whose commands still run. This sweep waits for them."""
+    """Runs that another sweep has started. This sweep waits for them. The other sweep may have been killed while its commands still run."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
@@ -177,7 +177,7 @@ class ForeignRuns:
             self.watcher.say(in_one_line(f"{run.name}: waiting for process {command} on {host}, {owner}"))
 
     def split_off(self, runs: list[Run]) -> list[Run]:
-        """Add the runs that another sweep is running, and return the other runs."""
+        """Add those of ``runs`` that another sweep is running, and return the rest."""
         foreign = [run for run in runs if run.state[0] == "running" and run.is_locked()]
         for run in foreign:
             self.add(run)
@@ -187,7 +187,7 @@ class ForeignRuns:
         return sum(run.is_orphaned for run, _ in self.runs)
 
     def released(self, retry_failed: bool, on_end: OnEnd) -> list[Run]:
-        """Remove the runs that no process locks any more. Return those that are still due, and call ``on_end`` for the others."""
+        """Remove the runs whose lock has been released. Return those that are still due, and call ``on_end`` for the rest."""
         free = [pair for pair in self.runs if not _is_locked(pair[0])]
         self.runs = [pair for pair in self.runs if pair not in free]
         due = [run for run, _ in free if run.is_due(retry_failed)]
@@ -198,14 +198,14 @@ class ForeignRuns:
 
 
 def _is_locked(run):
-    """Return whether a process holds the run's lock. Return False if the folder was damaged in the meantime."""
+    """Return whether a process holds the run's lock; False if the run's folder has become unusable."""
     with contextlib.suppress(InputError):
         return run.is_locked()
     return False
 
 
 def perform(run: Run, retry_failed: bool) -> None:
-    """Start one run and wait for its end. If this process is interrupted, end the run's commands first."""
+    """Start one run and wait until it ends. If this process is interrupted, the run's command is terminated."""
     active = begin(run, retry_failed, {})
     if not active:
         return

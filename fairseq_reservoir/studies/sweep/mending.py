@@ -23,13 +23,13 @@ _MOST = 1 << 26  # a larger log is assumed to be the log of a training
 def mended_state(written: str, wanted: str, state: list[str], folder: Path) -> str | None:
     """Return the state with which a run continues after its commands have changed; None if it cannot continue.
 
-    The run continues with its first changed command, or with its current command if it has not reached the changed one. It cannot
-    continue if a changed command has trained anything. Commands that only read a model may be repeated. A changed command that has
-    failed may be repeated if its log has no updates and, if it is the first one, if it has left no files.
+    If the run has reached the first changed command, it continues with this command. Otherwise it continues with its current command. The
+    run cannot continue if a changed command has trained anything. A changed command may be repeated if it only reads a model. It may also
+    be repeated if it has failed and its log has no updates. The first command of a run must then also have left no files.
 
     Args:
-        written: the present commands of the run, as in the file ``command``.
-        wanted: the commands of the grid file, in the same form.
+        written: the commands of the run before the change, as in the file ``command``.
+        wanted: the commands of the changed grid file, in the same form.
         state: words of the file ``state``.
         folder: folder of the run.
     """
@@ -55,7 +55,7 @@ def mended_state(written: str, wanted: str, state: list[str], folder: Path) -> s
 
 
 def _is_repeatable(step: Step, is_first: bool, has_succeeded: bool, folder: Path, steps) -> bool:
-    """Return whether a step can run again with other flags, because it has trained nothing."""
+    """Return whether a step has trained nothing and can therefore run again with different flags."""
     if Path(step.words[0]).name in _REPEATABLE:
         return True
     if has_succeeded or _has_updates(step.log):
@@ -68,7 +68,7 @@ def _is_repeatable(step: Step, is_first: bool, has_succeeded: bool, folder: Path
 
 
 def _has_updates(log):
-    """Return whether a log has a record of fairseq with updates, or cannot be read."""
+    """Return whether a log contains a record with updates of a training. A log that cannot be read counts as True."""
     try:
         return any(read_record(line) for line in lines_of_log(read_text(log, _MOST)))
     except FileNotFoundError:

@@ -19,7 +19,7 @@ _RESTORED = re.compile(r"Loaded checkpoint .* \(epoch \d+ @ (\d{1,15}) updates\)
 class Progress:
     """Progress of one training.
 
-    Each call of ``read`` continues after the bytes that it has read before.
+    Each call of ``read`` reads the bytes that were appended to the log since the previous call.
 
     Args:
         log: the log of the training. It may not exist yet, and may be damaged.
@@ -29,7 +29,7 @@ class Progress:
         loss: training loss of the last record within an epoch, or None.
         validation: the last validation, or None.
         is_trained: whether the training has ended normally.
-        wall: seconds since the start of the process at its last record.
+        wall: seconds from the start of the training process to its last record.
     """
 
     def __init__(self, log: Path):
@@ -51,8 +51,8 @@ class Progress:
         """Read the new lines of the log, and return the new validations. A log that cannot be read has no lines.
 
         Args:
-            only_last: skip all records but the last ones, because reading thousands of them takes seconds. The first call for a long
-                log does so in any case, and reads only the beginning and the end of the log.
+            only_last: skip all records except the last ones, because reading thousands of records takes seconds. The first call for a long
+                log always skips records. It also reads only the beginning and the end of the log.
         """
         try:
             with open_regular(self.log) as file:
@@ -82,14 +82,14 @@ class Progress:
 
     @property
     def seconds_per_update(self) -> float | None:
-        """Seconds per update of the current process, with validation and saving; None before two records are known."""
+        """Seconds per update of the current process, including validation and saving; None if fewer than two records are known."""
         if self._first is None or self.updates is None or self.updates <= self._first[1]:
             return None
         return max(0.0, self.wall - self._first[0]) / (self.updates - self._first[1])
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimated seconds until the end of the training; None if they are unknown."""
+        """Estimated seconds until the end of the training; None if no estimate is possible."""
         if self.is_trained:
             return 0.0
         if self.total is None or self.updates is None or self.seconds_per_update is None:
@@ -97,11 +97,11 @@ class Progress:
         return max(0, self.total - self.updates) * self.seconds_per_update
 
     def value(self, name: str) -> float | None:
-        """Return a value of the last validation, such as "bleu"; None without one."""
+        """Return a score of the last validation by name, such as "bleu"; None if there is no such score."""
         return self.validation.values.get(name) if self.validation else None
 
     def _read_lines(self, text, skip):
-        """Read the complete lines. With ``skip``, read only the last validation and the records in the last lines."""
+        """Parse the complete lines of ``text``. With ``skip``, use only the last validation and the records in the last lines."""
         whole = self._rest + text
         end = max(whole.rfind(b"\n"), whole.rfind(b"\r")) + 1
         self._rest = whole[end:][-_LONG:]

@@ -44,8 +44,8 @@ class Run:
     Attributes:
         name: name of the run and its folder.
         folder: folder of the run.
-        environment: further environment variables for all its commands. The commands also inherit the variables of the sweep.
-        steps: its commands. Each command starts after the previous one has succeeded.
+        environment: environment variables for all commands of the run, in addition to the variables of the sweep.
+        steps: the commands of the run. Each command starts after the previous one has succeeded.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Run:
 
     @property
     def state(self) -> list[str]:
-        """The words of the file ``state``, such as ["failed", "train", "1"]. A word that the file lacks is "?".
+        """The words of the file ``state``, such as ["failed", "train", "1"]. A missing word is replaced by "?".
 
         The state of a damaged run is ["damaged", REASON]. A damaged run is neither due nor finished.
         """
@@ -78,7 +78,7 @@ class Run:
         return words + ["?"] * ({"failed": 3, "running": 2}.get(words[0], 1) - len(words))
 
     def _fault(self) -> str:
-        """Return why the files of the run cannot be used, such as "lock is a link"; "" if they can."""
+        """Return the reason why the files of the run cannot be used, such as "lock is a link"; "" if they can be used."""
         try:
             if not stat.S_ISDIR(self.folder.lstat().st_mode):
                 return f"the folder {fault_of_own_file(self.folder, in_place=False) or 'is a file'}"
@@ -103,7 +103,7 @@ class Run:
         return None
 
     def is_due(self, retry_failed: bool) -> bool:
-        """Return whether to start the run: it is waiting, was interrupted, or has failed while ``retry_failed`` is set."""
+        """Return whether the run should be started: if it is waiting, was interrupted, or has failed and ``retry_failed`` is True."""
         word = self.state[0]
         return word in ("waiting", "running") or word == "failed" and retry_failed
 
@@ -113,7 +113,7 @@ class Run:
         A damaged folder is accepted, because the other runs of the sweep can continue.
 
         Raises:
-            InputError: a command does not exist, or the folder belongs to a run with different commands, or is not a run's folder.
+            InputError: a command does not exist, or the folder belongs to a run with different commands or does not belong to a run.
         """
         for step in self.steps:
             if shutil.which(step.words[0], path=_path(self.environment)) is None:
@@ -139,7 +139,7 @@ class Run:
         )
 
     def is_of_other_commands(self) -> bool:
-        """Return whether the commands in the file ``command`` differ from this run's; False without a readable file."""
+        """Return whether the commands in the file ``command`` differ from this run's commands; False if the file cannot be read."""
         with contextlib.suppress(OSError):
             return self._written_commands() not in (None, _encoded(self.commands))
         return False
@@ -147,7 +147,7 @@ class Run:
     def mended(self) -> str | None:
         """Return the state with which the run continues if the grid file has changed its commands.
 
-        Return None if the commands have not changed, if the new ones would affect anything that was trained, or if the run is running.
+        Return None if the commands have not changed, if the change affects anything that was trained, or if the run is running.
         """
         if not self.is_of_other_commands() or self.state[0] == "damaged" or self._fault():
             return None
@@ -157,7 +157,7 @@ class Run:
         return mended_state(written, self.commands, self.state, self.folder)
 
     def _mend(self, state):
-        """Write the new commands and the state while holding the lock. The state comes first, so that a killed sweep can be resumed."""
+        """Write the state, then the new commands, while holding the lock. In this order, a killed sweep can be resumed."""
         lock = self.locked()
         if lock is None:
             raise self._other_commands()
@@ -166,9 +166,9 @@ class Run:
             self.write("command", self.commands)
 
     def prepare(self) -> None:
-        """Create the folder with its files ``command`` and ``state``. Existing states are kept, unless the commands were ``mended``.
+        """Create the folder with its files ``command`` and ``state``. An existing state is kept unless ``mended`` returns a new one.
 
-        Nothing is written for a finished or a damaged run, because its folder may be a link.
+        Nothing is written for a finished or damaged run, because the run's folder may be a link.
 
         Raises:
             InputError: the folder cannot be written.
@@ -199,8 +199,9 @@ class Run:
     def locked(self):
         """Acquire the lock and return its open file; None if another process holds the lock.
 
-        The lock is a plain ``flock``: the command inherits the open file, so it keeps the lock if the sweep is killed. The library
-        ``filelock`` has no public file descriptor that a command could inherit, and it unlocks inherited copies when it releases its own.
+        The lock is a plain ``flock``. The command inherits the open file, so the command keeps the lock if the sweep is killed. The library
+        ``filelock`` is not used. It has no public file descriptor that a command could inherit, and releasing a lock also unlocks inherited
+        copies.
 
         Raises:
             InputError: the lock cannot be written, or the file system has no locks.
@@ -231,13 +232,13 @@ class Run:
 
     @property
     def failed_log(self) -> Path | None:
-        """Log of the step that has failed; None if the run has not failed or names no step."""
+        """Log of the step that has failed; None if the run has not failed or its state names no step."""
         word, *rest = self.state
         return next((step.log for step in self.steps if word == "failed" and step.name == rest[0]), None)
 
     @property
     def holder(self) -> tuple[str, int, int] | None:
-        """The host, the sweep's process number and the command's process number in the lock file; None if it cannot be read."""
+        """The host, and the process numbers of the sweep and of the command, from the lock file; None if the file cannot be read."""
         with contextlib.suppress(OSError, ValueError):
             host, *processes = read_text(self.folder / "lock", _MOST).split()
             sweep, command = map(whole_number, processes)
@@ -247,7 +248,7 @@ class Run:
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether the lock file names a sweep on this machine that has ended. If the run is locked, its command is orphaned."""
+        """Whether the sweep that the lock file names has ended on this machine. If the run is still locked, its command is orphaned."""
         holder = self.holder
         return holder is not None and holder[0] == socket.gethostname() and not is_alive(holder[1])
 
@@ -259,10 +260,10 @@ class Run:
         return host != socket.gethostname() or is_alive(command or sweep)
 
     def describe(self, is_running: bool | None = None) -> str:
-        """Describe the state. A run with the state "running" that no process runs was interrupted.
+        """Describe the state in words. A run with the state "running" is described as interrupted if no process runs it.
 
         Args:
-            is_running: whether a process runs the run. None: a process does if it holds the lock.
+            is_running: whether a process runs the run. If None, the lock is tested.
         """
         word, *rest = self.state
         if word == "damaged":
@@ -290,7 +291,7 @@ class ActiveRun:
         return (time.monotonic() - self.started) / 60
 
     def poll(self) -> bool:
-        """Return whether the run has ended. Starts the next step when a step has succeeded.
+        """Return whether the run has ended. If a step has succeeded, start the next step.
 
         Raises:
             InputError: the folder cannot be written any more.
@@ -317,7 +318,7 @@ class ActiveRun:
         self._signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """Wait until the commands have ended. Kill them after a grace period."""
+        """Wait until the commands have ended, and kill them after a grace period."""
         if self.process:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(_GRACE_SECONDS)
@@ -389,7 +390,7 @@ def begin(run: Run, retry_failed: bool, environment: dict[str, str]) -> ActiveRu
 
 @contextlib.contextmanager
 def _naming_the_folder(path):
-    """Convert an OSError to an InputError with one line that names ``path``."""
+    """Convert an OSError to a one-line InputError that names ``path``."""
     try:
         yield
     except OSError as error:

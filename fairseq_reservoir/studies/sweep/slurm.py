@@ -1,4 +1,7 @@
-"""Run a sweep as Slurm jobs, submitted with submitit. A job calls ``local.perform``, so its folder has the same files as a local run."""
+"""Run a sweep as Slurm jobs, submitted with submitit.
+
+A job calls ``local.perform``, so that the run's folder contains the same files as after a local run.
+"""
 
 import math
 import shutil
@@ -13,7 +16,7 @@ _POLL_SECONDS = 1
 
 
 class Job:
-    """Callable that runs as one job. If the job reaches its time limit or is preempted, it is queued again, and then resumes the run."""
+    """Callable that Slurm executes as a job. A job that reaches its time limit or is preempted is queued again and then resumes the run."""
 
     def __init__(self, run: Run, retry_failed: bool):
         self.run, self.retry_failed = run, retry_failed
@@ -22,7 +25,7 @@ class Job:
         perform(self.run, self.retry_failed)
 
     def checkpoint(self):
-        """Return the job that submitit queues again. The new job does not retry a step that has failed in this job."""
+        """Return the job that submitit queues in place of this one. If a step has failed in this job, the new job does not retry it."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(Job(self.run, False))
@@ -37,7 +40,7 @@ def executor(folder: str, time: int, gpus: int, cpus: int, partition=None, clust
         gpus: GPUs of each job.
         cpus: cores of each job.
         partition: partition of Slurm.
-        cluster: cluster of submitit; ``local`` for processes on this machine.
+        cluster: submitit's name of the cluster: ``slurm``, or ``local`` for processes on this machine.
 
     Raises:
         InputError: submitit is not installed, or this machine cannot submit to Slurm.
@@ -71,12 +74,12 @@ def run_all(
 ) -> bool:
     """Submit all due runs and wait for them. Return True; return False after Ctrl-C, which cancels the jobs.
 
-    The sweep waits for runs that another sweep has started, then submits those that are not finished.
+    If another sweep has started a run, this sweep waits until the run stops, and submits it if it is not finished.
 
     Args:
         runs: the runs.
         executor: submitit's executor.
-        jobs: largest number of submitted jobs at a time; None submits all runs at once.
+        jobs: maximum number of jobs that are submitted at the same time. None submits all runs at once.
         retry_failed, on_end, next_runs, watcher: see ``local.run_all``.
     """
     watcher = watcher or Watcher()

@@ -21,8 +21,8 @@ class Step:
 def make_steps(commands: Sequence[Sequence[str]], folder: Path) -> tuple[Step, ...]:
     """Return the steps of a run in ``folder``. Each command is a list of words, in which {out} stands for the folder.
 
-    A step has the name of its program, and its log has the name of the program or of the subcommand of fairseq-reservoir. The second,
-    third, ... step of the same name is numbered: generate-2.
+    A step is named after its program. A log is also named after the program, or, for fairseq-reservoir, after the subcommand. If several
+    steps have the same name, a number is appended from the second one on: generate-2.
     """
     named = zip(commands, _numbered(map(_program, commands)), _numbered(map(_log_stem, commands)))
     return tuple(
@@ -36,7 +36,7 @@ def make_steps(commands: Sequence[Sequence[str]], folder: Path) -> tuple[Step, .
 
 
 def commands_in(text: str) -> list[list[str]]:
-    """Return the words of each command in a file ``command``, with the variables in front. Text that is not quoted correctly gives []."""
+    """Return the words of each command in the text of a file ``command``, including variables; [] if the quotes are not balanced."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars="\n")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
     found: list[list[str]] = [[]]
@@ -52,13 +52,13 @@ def commands_in(text: str) -> list[list[str]]:
 
 
 def without_variables(words: Sequence[str]) -> list[str]:
-    """Remove the environment variables in front of a command, as in ``OMP_NUM_THREADS=1 fairseq-train data``."""
+    """Remove environment variables, such as ``OMP_NUM_THREADS=1``, from the beginning of a command."""
     number = next((i for i, word in enumerate(words) if not _VARIABLE.match(word)), 0)
     return list(words[number:])
 
 
 def _program(command):
-    """Return the name of a step: its program, without fairseq's prefix."""
+    """Return the name of a step: the program without the prefix "fairseq-"."""
     return Path(command[0]).name.removeprefix("fairseq-")
 
 

@@ -1,4 +1,4 @@
-"""Table of a sweep's runs: state, updates, losses, BLEU, and the time left for each run and for all of them."""
+"""Table of a sweep's runs: state, updates, losses, BLEU, and the remaining time of each run and of the sweep."""
 
 import os
 import re
@@ -25,12 +25,12 @@ class Row:
 
     Attributes:
         name: name of the run.
-        state: its state, such as "running: train".
-        minutes: time that it has taken.
-        progress: progress of its first command.
-        left: estimated seconds until its end.
+        state: state of the run, such as "running: train".
+        minutes: duration so far.
+        progress: progress of the run's first command, the training.
+        left: estimated seconds until the run ends.
         log: log of the command that has failed, or None.
-        after: seconds that the commands after the training took, for a finished run.
+        after: for a finished run, the seconds that the commands after the training took.
     """
 
     name: str
@@ -51,9 +51,9 @@ def make_row(run: Run, progress: Progress, minutes: float | None = None, test_lo
 
     Args:
         run: the run.
-        progress: its progress, which has read the log.
-        minutes: time that it has taken; None takes the time from the log.
-        test_lock: test the run's lock, which is certain, instead of looking for its process.
+        progress: progress of the run's training, after ``read``.
+        minutes: duration of the run so far. If None, the duration is computed from the log.
+        test_lock: determine whether the run is running by its lock, which is reliable, and not by its process.
     """
     state = in_one_line(run.describe(None if test_lock else run.seems_running()))
     word = run.state[0]
@@ -70,12 +70,12 @@ def make_row(run: Run, progress: Progress, minutes: float | None = None, test_lo
 def total_left(rows: Sequence[Row], jobs: int, further: int = 0) -> float | None:
     """Return the estimated seconds until the end of all runs, or None.
 
-    A run that has not started is expected to take as long as the other runs on average.
+    A run that has not started is assumed to take the average time of the other runs.
 
     Args:
         rows: all runs.
         jobs: number of runs at a time.
-        further: number of runs that a choice will add.
+        further: number of runs that choices will still add.
     """
     after = _mean([row.after for row in rows]) or 0.0
     each = _mean([_whole(row, after) for row in rows])
@@ -122,7 +122,7 @@ def lines_of(rows: Sequence[Row], with_minutes: bool = False, failures: bool = T
 
 
 def summary(rows: Sequence[Row], jobs: int, further: int = 0) -> str:
-    """Return one line: the number of runs in each state, and the time left for all of them."""
+    """Return one line with the number of runs in each state, and the remaining time of the sweep."""
     words = [row.word for row in rows]
     counts = ", ".join(f"{words.count(word)} {word}" for word in reversed(_ORDER) if word in words)
     runs = f"{len(rows)} {'run' if len(rows) == 1 else 'runs'}: {counts}"
@@ -133,7 +133,7 @@ def summary(rows: Sequence[Row], jobs: int, further: int = 0) -> str:
 
 
 def shortened(rows: Sequence[Row], most: int) -> list[Row]:
-    """Return at most ``most`` rows in their order. Running, failed and interrupted runs are preferred to all other runs."""
+    """Return at most ``most`` rows, in their original order. Finished runs are omitted first, then waiting runs."""
     ranked = sorted(range(len(rows)), key=lambda i: _ORDER.index(rows[i].word) if rows[i].word in _ORDER else 0)
     return [rows[i] for i in sorted(ranked[:most])]
 
@@ -156,7 +156,7 @@ def status(folder: str) -> str:
     """Return the table of a sweep's folder. Only reads files.
 
     Raises:
-        InputError: there is no such folder, or no run in it.
+        InputError: the folder does not exist, or contains no run.
     """
     try:
         names = sorted(os.listdir(folder), key=_by_number)
@@ -176,7 +176,7 @@ def status(folder: str) -> str:
 
 
 def _run_of(folder):
-    """Return the run in a folder, with the steps that its file ``command`` lists; without steps if it cannot be read."""
+    """Return the run in a folder, with the steps in the file ``command``. If the file cannot be read, the run has no steps."""
     try:
         commands = [without_variables(words) for words in commands_in(read_text(folder / "command", _MOST))]
     except OSError:
@@ -197,7 +197,7 @@ def _further(path):
 
 
 def _whole(row, after):
-    """Return the seconds that a run takes from its start to its end, or None. The commands after its training take ``after`` seconds."""
+    """Return the estimated total seconds of a run, or None. ``after`` is the time of the commands after the training."""
     progress = row.progress
     if row.word == "done" and row.minutes is not None:
         return row.minutes * 60
@@ -212,7 +212,7 @@ def _mean(values):
 
 
 def _changed(path):
-    """Return the time of the last change of a file; None without one. A time in the future counts as now."""
+    """Return the time of a file's last change; None if there is no file. A time in the future counts as now."""
     try:
         return min(os.stat(path).st_mtime, time.time())
     except OSError:
@@ -230,5 +230,5 @@ def _digits(value):
 
 
 def _by_number(name):
-    """Return a sorting key: numbers in names are compared by value, so that lr2e-3-10 follows lr2e-3-9."""
+    """Return a sort key that compares numbers in names by value: lr2e-3-10 follows lr2e-3-9."""
     return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"([0-9]{1,15})", name)]

@@ -63,7 +63,7 @@ def test_ignored_flags_do_not_separate_arms_and_are_named(tmp_path):
     assert (arm.seeds, arm.remark) == ([1, 2], "runs differ in optimization.max_update (100, 200)")
     (arm,) = measure(ReportOptions([tmp_path], ignore=["--max-update"])).arms
     assert arm.seeds == [1, 2]
-    with pytest.raises(InputError, match="--ignore sizes: no configuration of these runs has this key"):
+    with pytest.raises(InputError, match="--ignore sizes: the configurations of the runs do not have this key"):
         measure(ReportOptions([tmp_path], ignore=["sizes"]))
 
 
@@ -81,7 +81,7 @@ def test_seeds_of_another_version_are_one_arm_by_their_folders(tmp_path):
         log.write()
     (arm,) = group(find_runs([tmp_path]))
     assert (arm.name, arm.seeds) == ("a", [1, 2])
-    assert arm.remark == "runs were trained by different versions: some lack optimization.new_flag"
+    assert arm.remark == "its runs were trained by different versions: some configurations lack optimization.new_flag"
     (tmp_path / "a-2").rename(tmp_path / "b-2")  # now the folders have different names
     assert list(names(group(find_runs([tmp_path])))) == ["a", "b"]
 
@@ -98,7 +98,7 @@ def test_a_baseline_by_arm_or_run(tmp_path):
     plain_run(tmp_path / "b-1", [10], [4], layers=4).write()
     arms = group(find_runs([tmp_path]))
     assert [find_arm(name, arms).name for name in (None, "b", "b-1")] == ["a", "b", "b"]
-    with pytest.raises(InputError, match="--baseline c: not the name of an arm; choose from a, b"):
+    with pytest.raises(InputError, match="--baseline c: no arm has this name; choose from a, b"):
         find_arm("c", arms)
 
 

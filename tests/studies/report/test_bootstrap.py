@@ -66,5 +66,5 @@ def test_pairs_have_one_seed_and_one_test_set(tmp_path):
     assert paired_bootstrap(arms, arms[0], tests) == [pair]  # the random seed is fixed
     remark_other_test_sets(arms, arms[0], tests)
     assert {name: test.remarks for name, test in tests.items() if test.remarks} == {
-        "b-2": ["not in the paired bootstrap: scored against different references than a-2"]
+        "b-2": ["omitted from the paired bootstrap: scored against different references than a-2"]
     }

@@ -47,8 +47,7 @@ def test_the_best_rate_of_each_arm(study):
         "Only one value of lr was tried: lone.",
     ]
     assert (
-        answers(found)[-1].sentence
-        == "2 arms have 3 seeds and 1 arm has 1 seed; 4 further runs served only to choose lr."
+        answers(found)[-1].sentence == "2 arms have 3 seeds and 1 arm has 1 seed; the choice of lr used 4 further runs."
     )
 
 
@@ -78,11 +77,9 @@ def test_an_interrupted_run_is_not_chosen(study):
 
 
 def test_a_baseline_that_was_not_chosen(study):
-    with pytest.raises(
-        InputError, match="--baseline deep-lr1e-3: not the name of an arm; choose from deep, flat, lone"
-    ):
+    with pytest.raises(InputError, match="--baseline deep-lr1e-3: no arm has this name; choose from deep, flat, lone"):
         measure(ReportOptions([study / "runs"], choose="lr", baseline="deep-lr1e-3"))
-    with pytest.raises(InputError, match="--choose colour: no configuration of these runs has this key"):
+    with pytest.raises(InputError, match="--choose colour: the configurations of the runs do not have this key"):
         measure(ReportOptions([study / "runs"], choose="colour"))
 
 

@@ -89,10 +89,10 @@ def test_a_report_without_comparisons_has_no_such_table(runs):
 @pytest.mark.parametrize(
     "comparisons, message",
     [
-        ([("frozen", "dens")], "--compare dens: not the name of an arm; choose from dense, frozen, lone, masked"),
+        ([("frozen", "dens")], "--compare dens: no arm has this name; choose from dense, frozen, lone, masked"),
         (
             [("frozen", "frozen-1")],
-            "--compare frozen frozen-1: both names are of the arm frozen; name two different arms",
+            "--compare frozen frozen-1: both names belong to the arm frozen; name two different arms",
         ),
         (
             [("frozen", "dense"), ("dense", "frozen")],

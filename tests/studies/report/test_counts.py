@@ -67,12 +67,12 @@ def test_translations_take_precedence_over_counts(kept):
     (folder / "generate.log").unlink()
     (folder / "hypotheses").write_text("\n".join(translations(3)))
     after = read_test(folder, None)
-    assert after.bleu is None and "set a file of raw text with --references" in after.remarks[0]
+    assert after.bleu is None and "name a file of raw references with --references" in after.remarks[0]
 
 
 def test_counts_of_other_references(kept):
     folder, before = kept
-    remark = "counts.jsonl is scored against different references than "
+    remark = "counts.jsonl is scored against other references than "
     assert read_test(folder, REFERENCES).remarks[0] == f"{remark}--references"
     assert read_test(folder, REFERENCES).bleu == before.bleu
     (folder / "references").write_text("\n".join(REFERENCES))
@@ -98,7 +98,7 @@ def test_another_signature_is_not_resampled(kept):
     signature = before.signature.replace("13a", "char")
     assert (
         tests["b-1"].remarks[-1]
-        == f"not in the paired bootstrap: scored by a different sacreBLEU ({signature}) than a-1"
+        == f"omitted from the paired bootstrap: scored by a different sacreBLEU ({signature}) than a-1"
     )
 
 
@@ -127,11 +127,11 @@ def test_tokenised_counts_only(tmp_path):
         (lambda text: text.replace('"unknown"', '"known"'), "its first line lacks 'unknown'"),
         (
             lambda text: text.replace('"sacreBLEU"', '"BLEU"'),
-            "its first line has values of wrong types, or lacks a metric",
+            "a value in the first line has the wrong type, or a metric is missing",
         ),
         (
             lambda text: text.replace('"unknown": 20', '"unknown": "many"'),
-            "its first line has values of wrong types, or lacks a metric",
+            "a value in the first line has the wrong type, or a metric is missing",
         ),
         (
             lambda text: text.splitlines()[0],
@@ -145,7 +145,7 @@ def test_tokenised_counts_only(tmp_path):
         (lambda text: text + "[1, 2, 0, 0, 0, 0, 7, 8, 9, 0.5]\n", "each row of sacreBLEU must have 10 whole numbers"),
         (
             lambda text: text + "[1, 2, 8, 0, 0, 0, 7, 8, 9, 1]\n",
-            "a row of sacreBLEU has more matching n-grams than n-grams",
+            "in a row of sacreBLEU, more n-grams match than the translation has",
         ),
         (
             lambda text: text + f"[1, 2, 0, 0, 0, 0, 7, 8, 9, {10**40}]\n",

@@ -175,7 +175,9 @@ def test_keys_by_their_end():
     for name in ("keep_ratio", "--mask-keep-ratio"):
         assert find_key(name, configurations, "--against") == "model.mask_keep_ratio"
     assert find_key("dropout", configurations, "--against") == "model.dropout"
-    with pytest.raises(InputError, match="--against size: could be any of a.size, b.size; write one of them in full"):
+    with pytest.raises(
+        InputError, match="--against size: matches several keys; write one of them in full: a.size, b.size"
+    ):
         find_key("size", configurations, "--against")
     with pytest.raises(InputError, match="--against keep_rate: .* similar names: mask_keep_ratio"):
         find_key("keep_rate", configurations, "--against")
@@ -200,7 +202,9 @@ def test_one_log_per_folder(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "preprocess.log").write_text("Namespace()\n")
     assert [run.log_file.name for run in find_runs([tmp_path, tmp_path / "a-1"])] == ["train.log"]
-    with pytest.raises(InputError, match="RUNS .*bin: no log of fairseq-train"):
+    with pytest.raises(
+        InputError, match="RUNS .*bin: neither this folder nor a folder below it has a log of fairseq-train"
+    ):
         find_runs([tmp_path / "bin"])
     with pytest.raises(InputError, match="RUNS .*nowhere: does not exist"):
         find_runs([tmp_path / "nowhere"])

@@ -320,8 +320,8 @@ def test_a_folder_with_other_things_is_left_alone(study, tmp_path):
     "options, message",
     [
         ({"metric": "wer"}, "--metric wer: no validation of these runs has it; choose from bleu, loss"),
-        ({"baseline": "nobody"}, "--baseline nobody: not the name of an arm; choose from dense, keep30"),
-        ({"against": "colour"}, "--against colour: no configuration of these runs has this key"),
+        ({"baseline": "nobody"}, "--baseline nobody: no arm has this name; choose from dense, keep30"),
+        ({"against": "colour"}, "--against colour: the configurations of the runs do not have this key"),
         ({"horizon": -1.0}, "--horizon -1: must be a positive number of seconds"),
         ({"references": "/nowhere/test.de"}, "--references /nowhere/test.de: cannot be read"),
     ],

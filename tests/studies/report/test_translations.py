@@ -62,7 +62,7 @@ def test_detokenised_translations_are_not_compared_with_tokenised_references(run
     generated(run.folder, words, REFERENCES, words=words)
     test = read_test(run.folder, None)
     assert (test.bleu, test.tokenised) == (None, pytest.approx(100))
-    assert "set a file of raw text with --references" in test.remarks[0]
+    assert "name a file of raw references with --references" in test.remarks[0]
     assert read_test(run.folder, REFERENCES).bleu == pytest.approx(100)
 
 
@@ -86,10 +86,10 @@ def test_an_incomplete_translation_has_no_score(run):
         test = read_test(run.folder, REFERENCES)
         assert (test.bleu, test.tokenised, test.counts.by) == (None, None, {})
         (remark,) = test.remarks
-        assert remark.startswith("translation not finished: ")
+        assert remark.startswith("no test score, because the translation is not finished: ")
     log.write_text("".join(line for line in whole.splitlines(True) if line[1:5] != "-13\t"))
     assert read_test(run.folder, None).remarks == [
-        "translation not finished: generate.log lacks 1 of its sentences, so there is no test score"
+        "no test score, because the translation is not finished: generate.log lacks 1 of its sentences"
     ]
     # Without references fairseq prints no last line of scores.
     log.write_text("".join(line for line in whole.splitlines(True) if line[:2] in ("S-", "H-", "D-", "P-")))
@@ -102,7 +102,7 @@ def test_generate_log_takes_precedence_and_the_others_are_named(run):
     generated(run.folder, REFERENCES, translations(12))
     test = read_test(run.folder, None)
     assert test.bleu == pytest.approx(expected(translations(12)))
-    assert test.remarks == ["the test scores are those of generate.log; this report does not use generate-2.log"]
+    assert test.remarks == ["the test scores are computed from generate.log; this report does not use generate-2.log"]
     (run.folder / "generate.log").write_text("WARNING | with --results-path it holds no sentence\n")
     assert (read_test(run.folder, None).bleu, read_test(run.folder, None).remarks) == (
         pytest.approx(expected(translations(7))),
@@ -117,14 +117,14 @@ def test_scores_of_subwords_are_named(run, piece):
     )
     (remark,) = read_test(run.folder, None).remarks
     assert remark.startswith(
-        "its translations or references contain subwords, so the scores are computed on subwords; translate again with"
+        "the translations or references contain subwords, so the scores are computed on subwords; translate again with"
     )
 
 
 def test_other_references(run, tmp_path):
     generated(run.folder, ["<<unk>> " + line for line in REFERENCES], translations(12))
     assert read_test(run.folder, None).remarks == [
-        "20 references contain <<unk>> in place of words outside the dictionary; set a file of the original text with --references"
+        "20 references contain <<unk>> in place of words outside the dictionary; name a file with the original references with --references"
     ]
     (run.folder / "references").write_text("\n".join(REFERENCES) + "\n")
     assert read_test(run.folder, None).bleu == pytest.approx(expected(translations(12)))
@@ -142,7 +142,7 @@ def test_another_bleu_in_the_folder_is_named(run):
     generated(run.folder, REFERENCES, translations(12))
     (run.folder / "bleu.json").write_text(json.dumps({"score": 12.34}))
     assert read_test(run.folder, None).remarks == [
-        "bleu.json in the same folder has a different score, 12.34; it may have been scored against different references"
+        "bleu.json in the same folder has a different score, 12.34, perhaps against different references"
     ]
     (run.folder / "bleu.json").write_text(json.dumps({"score": round(expected(translations(12)), 2)}))
     assert read_test(run.folder, None).remarks == []
@@ -222,7 +222,7 @@ SKIPS = "WARNING:fairseq.tasks.fairseq_task:1,205 samples have invalid sizes and
     "log, part",
     [
         (ALL + SKIPS + LOSS.replace("5,149 tokens in", "0 tokens in").replace("2.5", "0.0"), "0 tokens"),
-        (ALL + SKIPS + LOSS, "a part of the text: 1,205 blocks were too long for the model's positions"),
+        (ALL + SKIPS + LOSS, "a part of the text, because 1,205 blocks were too long for the model"),
         (ALL.replace("'num_shards': 1", "'num_shards': 12") + LOSS, "one of 12 shards of the text"),
         (ALL.replace("'none'", "'truncate'") + LOSS, "shortened lines (--shorten-method truncate)"),
     ],

@@ -90,7 +90,7 @@ def test_each_arm_continues_after_its_own_rates_have_ended(studied):
     assert next_runs() == {"plain: lr 2e-3": ["plain-lr2e-3-2", "plain-lr2e-3-3"]} and next_runs() == {}
     assert [line.partition(",")[0] for line in decisions.lines] == ["plain: lr 2e-3", "deep: no lr chosen"]
     finish(sweep, "deep-lr4e-3-1", 3.0)
-    line = "deep: the best lr is at an end of the tried range; adding the next value"
+    line = "deep: the best lr is the smallest or the largest tried value; adding the next value"
     assert next_runs() == {line: ["deep-lr8e-3-1"]} and next_runs() == {}
     finish(sweep, "deep-lr8e-3-1", 2.9)
     assert next_runs() == {"deep: lr 8e-3": ["deep-lr8e-3-2", "deep-lr8e-3-3"]} and next_runs() == {}
@@ -310,12 +310,13 @@ def test_a_score_is_best_where_it_is_highest(studied, capsys, monkeypatch):
          "choose: needs a single axis of seeds; remove the seed from axes or from environment"),
         ("choose: lr", "beyond: 2", "beyond: has no effect without the key 'choose'; add choose: AXIS"),
         ("choose: lr", "choose: lr\nbeyond: -1", "beyond: '-1' is not a whole number"),
-        ("choose: lr", "choose: arm\nbeyond: 1", "beyond: arm: plain is not a number above 0, so no value can follow it"),
+        ("choose: lr", "choose: arm\nbeyond: 1", "beyond: arm: plain is not a number above 0, so the next value cannot be computed"),
         ("4e-3, 2e-3], seed: [1, 2, 3]}", "0], seed: 1}\nbeyond: 1", "beyond: lr: 0 is not a number above 0"),
         ("[1e-3, 4e-3, 2e-3]", "1e-3", "choose: lr: not an axis with several values; choose from arm"),
-        ("fairseq-train data-bin", "bash run.sh", "choose: needs fairseq-train as the command, because scores are read from its log"),
+        ("fairseq-train data-bin", "bash run.sh",
+         "choose: needs fairseq-train as the command, because scores are read from the log of fairseq-train"),
         ("choose: lr", "choose: lr\nexclude: [{lr: 4e-3, seed: 1}]",
-         "choose: plain-lr4e-3-2 needs the run with the first seed, 1, but exclude removes it"),
+         "choose: plain-lr4e-3-2 needs a run with the first seed, 1, but the key exclude removes that run"),
     ],
 )  # fmt: skip
 def test_errors_name_the_key(old, new, message, sweep):
@@ -349,6 +350,6 @@ def test_real_trainings_choose(sweep, toy_data, capsys):
     assert sweep.write(text + "beyond: 1\n")("--jobs", "2") == 0  # 1e-5 / 1e-9 beyond 1e-5
     assert sweep.states()["lr1e-1-1"] == "done"
     assert (
-        "all: the best lr is at an end of the tried range; adding the next value\n1 more runs in"
+        "all: the best lr is the smallest or the largest tried value; adding the next value\n1 more runs in"
         in capsys.readouterr().out
     )
