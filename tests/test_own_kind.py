@@ -105,7 +105,7 @@ def test_with_another_kind_of_that_letter_it_is_refused_by_name(ran, file, regis
     with pytest.raises(SystemExit) as leaving:
         cli.main(["size", str(path)])
     assert str(leaving.value) == (
-        f"fairseq-reservoir: error: {path}: its encoder LAL has the user-defined layer A (gated linear unit), which is "
+        f"fairseq-reservoir: error: {path}: the plan LAL of the encoder has the user-defined layer A (gated linear unit), which is "
         "registered as a different kind (moving mean); give the --user-dir that registers it"
     )
 
