@@ -138,6 +138,7 @@ make_environment() {
     if [[ -e $venv && ! -e $stamp ]]; then
         rmdir $venv 2>/dev/null || die "$venv exists and was not made by scripts/setup.sh: move it away"
     fi
+    say "a new environment takes several minutes: 5.4 GB on disk, or 1.7 GB with a torch for CPUs; pip's output is in $venv/pip.log"
     rm -rf $venv
     mkdir $venv
     stamp_text unfinished unfinished >"$stamp"
@@ -156,11 +157,31 @@ pip_install() { pip_run $venv/pip.log install --no-compile "$@"; }
 pip_run() {
     local log=$1
     shift
-    if ! $venv/bin/python -m pip --disable-pip-version-check --quiet "$@" >"$log" 2>&1; then
-        ! grep -qiE 'no matching distribution|connection|name resolution|timed out' "$log" ||
+    if ! PIP_PROGRESS_BAR=off $venv/bin/python -m pip --disable-pip-version-check "$@" >"$log" 2>&1; then
+        ! grep -E '^ *(ERROR|WARNING)' "$log" | grep -qiE 'no matching distribution|connection|name resolution|timed out' ||
             die "pip could not fetch a package: is the network reachable? ($log: $(grep -m 1 ERROR "$log"))"
-        die "pip failed: $(grep -m 1 -i error "$log" || echo 'see its output') (all of it: $log)"
+        die "pip failed: $(grep -m 1 -E '(ERROR|error|Error):' "$log" || echo 'see its output') (all of it: $log)"
     fi
+}
+
+# Prints every 15 seconds the time since the start and the last line of pip's output.
+show_progress() {
+    local line
+    while sleep 15 </dev/null >/dev/null 2>&1; do
+        line=$(tail -n 1 $venv/pip.log 2>/dev/null | sed 's/^ *//' | cut -c 1-100) || true  # there is no such file at first
+        say "$((SECONDS - started)) s${line:+: $line}"
+    done
+}
+
+# pip skips an index that it cannot read. It then reports that torch does not exist, or installs the torch of another index.
+check_torch_index() {
+    local reason
+    [[ -n $TORCH_INDEX ]] || return 0
+    $venv/bin/python -m pip --disable-pip-version-check -vv --retries 0 --timeout 20 index versions --index-url "$TORCH_INDEX" torch \
+        >$venv/pip.log 2>&1 || true
+    reason=$(grep -m 1 -e "^Could not fetch URL ${TORCH_INDEX%/}/" -e "is not a trusted or secure host" $venv/pip.log) || return 0
+    reason=$(sed -e 's/^Could not fetch URL [^ ]* //' -e 's/HTTPS*ConnectionPool.*object at 0x[0-9a-f]*>[:,] *//' -e "s/[\"')]* - skipping\$//" <<<"$reason")
+    die "TORCH_INDEX=$TORCH_INDEX cannot be read: $reason (all of pip's output: $venv/pip.log)"
 }
 
 # fairseq-fixed requires torchaudio, but needs it only for speech. pip would install 2.11, the last release. With a newer torch, importing
@@ -205,15 +226,17 @@ install_packages() {
     [[ -n $SYSTEM_TORCH$UNPINNED ]] || pins=1
     # torch is installed first and packages are built without isolation. Otherwise pip downloads a second torch for building.
     # torch is installed from TORCH_INDEX, the build tools from the default index.
+    check_torch_index
+    say "step 1 of 3: build tools"
     if [[ -n $pins ]]; then pinned tools; else pip_install "numpy<3" "cython<4" setuptools wheel packaging; fi
     if [[ -z $SYSTEM_TORCH ]]; then
-        say "torch ${TORCH_VERSION:-$measured_torch}${TORCH_INDEX:+ from $TORCH_INDEX}"
+        say "step 2 of 3: torch ${TORCH_VERSION:-$measured_torch}${TORCH_INDEX:+ from $TORCH_INDEX}"
         pip_install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "torch==${TORCH_VERSION:-$measured_torch}"
     fi
     torch=$($venv/bin/python -c 'from importlib.metadata import version; print(version("torch"))')
     echo "torch==$torch" >$venv/constraints.txt
     [[ -z $pins ]] || $venv/bin/python scripts/constraints.py plain >>$venv/constraints.txt
-    say "fairseq and the plugin, beside torch $torch"
+    say "step 3 of 3: fairseq, the plugin and what they need, beside torch $torch"
     # Compiling fairseq takes longest, so it runs in the background while the other packages are downloaded.
     set -m  # in its own process group, so that the whole group can be killed
     compile_fairseq &
@@ -253,7 +276,7 @@ take_lock() {
         announced=1
         sleep 1
     done
-    trap '[[ -z ${compiler:-} ]] || kill -- -"$compiler" 2>/dev/null || true; rm -f "$lock"' EXIT
+    trap 'for group in ${compiler:-} ${progress:-}; do kill -- -"$group" 2>/dev/null || true; done; rm -f "$lock"' EXIT
     trap 'exit 130' INT TERM
 }
 
@@ -277,6 +300,11 @@ take_lock
 resolve_options  # another set-up may have finished in the meantime
 choose_python
 if ready; then say "$venv is ready"; exit 0; fi
+rm -f $venv/pip.log
+set -m  # in its own process group, so that the whole group can be killed
+show_progress &
+progress=$!
+set +m
 say "Python $("$PYTHON" -c 'import platform; print(platform.python_version())') ($PYTHON) in $venv"
 if [[ -s $stamp && $(sed -n 1p "$stamp") == "$(environment_line)" && $(sed -n 2p "$stamp") != "$(packages_line)" ]] &&
     $venv/bin/python -m pip --version >/dev/null 2>&1; then

@@ -218,6 +218,33 @@ def test_no_network_after_a_set_up_that_was_killed(clone):
     assert not (clone / ".setup.lock").is_symlink()
 
 
+def test_an_index_of_torch_that_cannot_be_read(clone):
+    """It is named before anything is installed. pip alone would skip it and could take torch from another index."""
+    index = "http://127.0.0.1:9/whl/"
+    ended = run(clone, PYTHON=sys.executable, TORCH_INDEX=index, PIP_NO_INDEX="0")
+    assert ended.returncode == 1 and ended.stderr.count("\n") == 1 and "step 1" not in ended.stdout
+    reason = "connection error: Failed to establish a new connection: [Errno 111] Connection refused"
+    assert ended.stderr.startswith(f"setup: TORCH_INDEX={index} cannot be read: {reason} (")
+
+
+SHOW = r"""
+set -euo pipefail
+eval "$(sed -n '/^say() {/p;/^show_progress() {/,/^}/p' scripts/setup.sh)"
+venv=. started=0 naps=0
+sleep() {
+    naps=$((naps + 1))
+    [[ $naps != 2 ]] || printf '%s\n' "Collecting torch" "  Downloading torch-2.13.0.whl (190 MB)" >pip.log
+    ((naps < 3))
+}
+show_progress
+"""
+
+
+def test_progress_is_the_time_and_the_last_line_of_pip(clone):
+    shown = subprocess.check_output(["bash", "-c", SHOW], cwd=clone, text=True)
+    assert re.fullmatch(r"setup: \d+ s\nsetup: \d+ s: Downloading torch-2.13.0.whl \(190 MB\)\n", shown)
+
+
 @pytest.mark.slow
 def test_an_update_without_a_network_leaves_the_environment(clone):
     """A changed list of packages is installed into the environment. If that fails, the next run has the same options."""
