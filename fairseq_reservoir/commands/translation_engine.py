@@ -2,7 +2,9 @@
 
 import logging
 import os
+import runpy
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
@@ -80,7 +82,7 @@ def _reason_for_torch(known: Any) -> str | None:
         return None
     elif known.cuda_graphs or known.user_dir:
         reason = f"of {'--cuda-graphs' if known.cuda_graphs else '--user-dir'}"
-    elif not known.int8 and not known.cpu and _has_torch() and _gpus():
+    elif not known.int8 and not known.cpu and _has_torch() and _gpus() and _torch_is_for_gpus():
         reason = "this machine has a GPU"
     else:
         return None
@@ -100,6 +102,16 @@ def _gpus() -> int:
         return int(ctranslate2.get_cuda_device_count())
     except (RuntimeError, ValueError):  # a driver that is too old, for example
         return 0
+
+
+def _torch_is_for_gpus() -> bool:
+    """Whether the installed torch is a build for GPUs. Importing torch would take seconds."""
+    found = find_spec("torch")
+    file = Path(found.origin).with_name("version.py") if found and found.origin else None
+    if file is None or not file.is_file():
+        return False
+    build = runpy.run_path(str(file))
+    return any(build.get(name) for name in ("cuda", "hip", "xpu"))
 
 
 def _with_torch(known: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import io
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,9 +31,10 @@ def translate(monkeypatch, capfdbinary, caplog):
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Return a function that makes packages seem missing, and sets the number of GPUs."""
+    """Return a function that makes packages seem missing, and sets the number of GPUs. torch seems to be a build for GPUs."""
 
     def change(missing=(), gpus=0):
+        monkeypatch.setattr(translation_engine, "_torch_is_for_gpus", lambda: True)
         found = translation_engine.find_spec
         monkeypatch.setattr(translation_engine, "find_spec", lambda name: None if name in missing else found(name))
         monkeypatch.setattr(translation_engine, "_gpus", lambda: gpus)
@@ -58,6 +60,16 @@ def test_the_choice_of_auto(translate, installed, with_text, flags, missing, gpu
     monkeypatch.delenv(translation_engine.GENERATION_GRAPHS, raising=False)
     installed(missing, gpus)
     assert translate(with_text, *flags)[1].startswith(f"engine: {expected}")
+
+
+@pytest.mark.parametrize("cuda", [None, "12.8"])
+def test_a_torch_for_cpus_on_a_machine_with_a_gpu(translate, with_text, tmp_path, monkeypatch, cuda):
+    """torch/version.py names the version of CUDA. This test cannot compute on a GPU."""
+    (tmp_path / "version.py").write_text(f"cuda = {cuda!r}\n")
+    monkeypatch.setattr(translation_engine, "_gpus", lambda: 1)
+    found = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(translation_engine, "find_spec", lambda name: found)
+    assert translate(with_text)[1].startswith("engine: torch, because this" if cuda else "engine: CTranslate2")
 
 
 @pytest.mark.parametrize("flags, missing, message", [
