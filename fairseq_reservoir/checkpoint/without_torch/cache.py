@@ -28,19 +28,26 @@ _COMPLETE = "complete"
 def model_folder(path: str, text: TextParts) -> Iterator[Path]:
     """Context with the folder of an export's CTranslate2 model. Convert the export if no valid folder is cached.
 
-    If the cache cannot be written, a temporary folder is used and deleted at the end.
+    If there is no cache or it cannot be written, a temporary folder is used and deleted at the end.
 
     Raises:
         InputError: the file is not usable, or CTranslate2 cannot represent its model.
     """
-    folder = _cache() / f"{Path(path).stem[:40]}-{_key(path)}"
-    if _is_valid(folder):
+    cache = _cache()
+    folder = (cache or Path()) / f"{Path(path).stem[:40]}-{_key(path)}"
+    if cache and _is_valid(folder):
         logger.info("%s: uses the CTranslate2 model of an earlier run, %s", path, folder)
         yield folder
         return
     with _temporary_folder() as temporary:
         converted = temporary / "model"
         _write(path, text, converted)
+        if cache is None:
+            logger.info(
+                "%s: the CTranslate2 model is not kept, because there is no home folder; set %s", path, VARIABLE
+            )
+            yield converted
+            return
         if _is_valid(folder):  # written by another process in the meantime, and perhaps in use
             yield folder
             return
@@ -103,12 +110,18 @@ def _hash(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _cache() -> Path:
-    """Return the folder of all cached models: FAIRSEQ_RESERVOIR_CACHE, or a folder in the user's cache folder."""
+def _cache() -> Path | None:
+    """Return the folder of all cached models: FAIRSEQ_RESERVOIR_CACHE, or a folder in the user's cache folder.
+
+    Return None if the user has no home folder, as some users of containers.
+    """
     if given := os.environ.get(VARIABLE):
         return Path(given)
     if os.name == "nt":
         base = os.environ.get("LOCALAPPDATA") or "~\\AppData\\Local"
     else:
         base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "fairseq_reservoir" / "ctranslate2"
+    try:
+        return Path(base).expanduser() / "fairseq_reservoir" / "ctranslate2"
+    except RuntimeError:
+        return None

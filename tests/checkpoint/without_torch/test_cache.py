@@ -1,6 +1,7 @@
 """The cache of CTranslate2 models: an entry belongs to one export, one converter and one version, and damage is repaired."""
 
 import logging
+import pwd
 import shutil
 
 import pytest
@@ -55,6 +56,21 @@ def test_a_damaged_entry_is_written_again(folder, name, content):
     (first / name).write_bytes(content)
     assert folder() == first
     assert {file.name: file.read_bytes() for file in first.iterdir()} == whole
+
+
+def test_no_home_folder(folder, tmp_path, monkeypatch, caplog):
+    """Without HOME and an entry for the user in /etc/passwd, the model is converted at each run, and no folder "~" is made."""
+
+    def no_entry(uid):
+        raise KeyError(uid)
+
+    for name in (cache.VARIABLE, "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", no_entry)
+    monkeypatch.chdir(tmp_path)
+    caplog.set_level(logging.INFO)
+    assert not folder().exists() and list(tmp_path.iterdir()) == []
+    assert "not kept, because there is no home folder; set FAIRSEQ_RESERVOIR_CACHE" in caplog.text
 
 
 def test_an_entry_of_another_process_stays(folder, monkeypatch):
