@@ -7,6 +7,7 @@ from ..errors import InputError, optional_package
 from .byte_pairs import BytePairs
 from .parts import TextParts
 
+_SPECIAL = ("<s>", "<pad>", "</s>")
 _WORD_BEGINS, _WORD_CONTINUES = "\u2581", "@@"
 
 
@@ -42,8 +43,12 @@ class Pieces:
         return self.cut_tokens(self._tokenize(line) if self._tokenize else line)
 
     def cut_tokens(self, line: str) -> list[str]:
-        """Split a tokenized line into symbols. A piece that contains white space is split there, as in fairseq's ``tokenize_line``."""
-        return " ".join(self._cut_words(line)).split()
+        """Split a tokenized line into symbols. A piece that contains white space is split there, as in fairseq's ``tokenize_line``.
+
+        A word that is a special symbol of fairseq, such as ``</s>``, becomes the unknown word. It does not end the sentence.
+        """
+        symbols = " ".join(self._cut_words(line)).split()
+        return ["<unk>" if symbol in _SPECIAL else symbol for symbol in symbols]
 
     def join(self, symbols: Sequence[str]) -> str:
         """Join symbols into text, as fairseq's ``--remove-bpe`` does, and detokenize it."""

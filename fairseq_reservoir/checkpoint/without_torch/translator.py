@@ -88,8 +88,7 @@ class CT2Translator:
         most = min(max_len_b, self.longest_target())
 
         def translate(batch: list[Sequence[str]]) -> list[list[PartHypothesis]]:
-            # A word of the text may be the end-of-sentence symbol, at which CTranslate2 would cut the source.
-            sources = [["<unk>" if symbol == "</s>" else symbol for symbol in symbols] for symbols in batch]
+            sources = [list(symbols) for symbols in batch]
             results = self._translator.translate_batch(
                 sources,
                 beam_size=beam,

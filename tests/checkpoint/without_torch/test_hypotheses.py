@@ -54,10 +54,12 @@ def test_options_out_of_range(both):
 
 
 def test_the_end_of_sentence_as_a_word(toy_data, tmp_path):
-    """A word that is fairseq's symbol does not end the source, as an unknown word does not."""
-    translator = CT2Translator(str(exported(toy_data, tmp_path, "--reservoir-encoder LT")))
-    ended, unknown = translator.hypotheses(["</s> a b", "nothing a b"], 3, max_len_b=8)
-    assert ended[0].text == unknown[0].text != "" and ended[0].score == pytest.approx(unknown[0].score)
+    """A word that is fairseq's symbol does not end the source, as an unknown word does not. Both engines agree."""
+    path = str(exported(toy_data, tmp_path, "--reservoir-encoder LT"))
+    for translator in (CT2Translator(path), load_translator(path)):
+        found = translator.hypotheses(["nothing a b", "</s> a b", "<pad> a b", "<s> a b"], 3, max_len_b=8)
+        assert len({one[0].text for one in found}) == 1 and found[0][0].text != ""
+        assert [one[0].score for one in found] == pytest.approx(4 * [found[0][0].score])
 
 
 def test_eight_bits(with_text, both, lines):
