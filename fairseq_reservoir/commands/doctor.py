@@ -81,15 +81,19 @@ def _versions(advice):
         _line("fairseq-reservoir", f"{__version__} from {Path(__file__).parents[1]}"),
         _line("python", f"{python}{_mark('python', ('python', python), advice)} on {platform.platform()}"),
     ]
-    missing = []
+    missing = {}
     for module, packages, install, purpose in (*NEEDED, *OPTIONAL):
         found, is_usable = _installed(module, packages, purpose)
         found += _mark(module, _version(packages), advice)
         lines.append(_line(module, found if is_usable else f"{found}: pip install '{install}'"))
         if not is_usable and (module, packages, install, purpose) in NEEDED:
-            missing.append(f"'{install}'")
+            missing[module] = f"'{install}'"
+    if "torch" in missing:
+        # pip would build fairseq in an isolated environment, with a second torch.
+        advice.append("to train, run bash scripts/setup.sh in a clone; translate, report and sweep work without torch")
+        missing = {module: install for module, install in missing.items() if module not in ("torch", "fairseq")}
     if missing:
-        advice.append(f"pip install {' '.join(missing)}")
+        advice.append(f"pip install {' '.join(missing.values())}")
     return lines
 
 

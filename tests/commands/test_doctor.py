@@ -65,7 +65,8 @@ def test_without_torch_and_fairseq():
     )
     assert lines["threads"].startswith("no torch") and lines["GPU"] == "no torch"
     assert "repairs of fairseq: none, because fairseq cannot be loaded" in text
-    assert "pip install 'torch>=2.6,<2.14' 'fairseq-fixed==0.12.3.1'" in advice
+    assert "to train, run bash scripts/setup.sh in a clone" in advice and "fairseq-fixed" not in advice
+    assert "pip install 'numpy>=1.21.3,<3' 'safetensors'" in advice
 
 
 def test_with_a_fairseq_that_cannot_be_imported(tmp_path):
