@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...errors import optional_package
 from .arms import Arm, mean
 from .cells import EMPTY, fixed, name_cell, p_cell, signed, sources
 from .measures import Study
@@ -34,13 +35,16 @@ def difference(ours: list[float], theirs: list[float]) -> Difference | None:
 
     Returns:
         The mean of ``ours`` minus the mean of ``theirs``; None unless both lists have at least two values.
+
+    Raises:
+        InputError: scipy is not installed.
     """
     if min(len(ours), len(theirs)) < 2:
         return None
     value, counts = mean(ours) - mean(theirs), (len(ours), len(theirs))
     if len(set(ours)) == len(set(theirs)) == 1:
         return Difference(value, None, None, counts)
-    from scipy.stats import ttest_ind  # takes a second to import
+    ttest_ind = optional_package("scipy", "t-tests over seeds need").stats.ttest_ind  # takes a second to import
 
     scale = max(map(abs, [*ours, *theirs]))  # keeps the fourth powers of very large scores finite
     with warnings.catch_warnings():

@@ -3,11 +3,13 @@
 import csv
 import math
 import statistics
+import sys
 
 import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU, CHRF
 
+from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.studies.report import ReportOptions, report
 from fairseq_reservoir.studies.report.seed_differences import Difference, difference
 from tests.support.logs import generated, plain_run
@@ -29,6 +31,14 @@ def test_by_hand():
     assert within(found.interval / error, degrees) == pytest.approx(0.95, abs=1e-6)
     assert found.p == pytest.approx(1 - within(2.0 / error, degrees), abs=1e-6)
     assert found.interval > 2.0 and found.p > 0.05  # three seeds are too few for a difference of two deviations
+
+
+def test_without_scipy(monkeypatch):
+    """scipy is not installed beside a package without torch."""
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    assert difference([1.0], [2.0, 4.0]) is None
+    with pytest.raises(InputError, match="^t-tests over seeds need the package scipy, .*: pip install scipy$"):
+        difference([1.0, 2.0], [2.0, 4.0])
 
 
 @pytest.mark.parametrize("seed", range(8))
