@@ -41,12 +41,12 @@ class _Best:
 def answers(study: Study) -> list[Answer]:
     """Return the questions and answers: first for each pair of ``--compare``, then for the best arm.
 
-    The answers about time and size name all arms that are compared.
+    The answers about time and size name all arms that are compared, the best arm first.
     """
     found = [best for score in _shown(study) if (best := _best(study, score))]
     shown = [arm for one in found for arm in (one.arm, one.other) if arm]
     shown += [study.baseline, *(arm for pair in study.comparisons for arm in pair)]
-    arms = [arm for arm in study.arms if any(arm is other for other in shown)]
+    arms = list({arm.name: arm for arm in shown}.values())
     if len(study.arms) > 1:
         of_scores = [
             Answer("Which arm is best?", _which(found)),
@@ -205,4 +205,8 @@ def _seeds(study):
     if study.search:
         others = sum(len(arm.runs) for arm in study.search.others)
         found += f"; the choice of {study.search.leaf} used {plural(others, 'further run')}"
+    unfinished = [run for arm in study.arms for run in arm.runs if run.interrupted]
+    if unfinished:
+        runs = sum(len(arm.runs) for arm in study.arms)
+        found += f"; {len(unfinished)} of {plural(runs, 'run')} {'is' if len(unfinished) == 1 else 'are'} unfinished"
     return f"{found}."

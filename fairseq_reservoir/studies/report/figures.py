@@ -37,6 +37,8 @@ def check_matplotlib() -> None:
 
 
 # Name of the figure of each test score; None for a score without a figure.
+# Smallest ranges of the y axis, about four times the difference between two seeds on small data: points of BLEU or per cent, and bits.
+_LEAST_POINTS, _LEAST_BITS = 2.0, 0.1
 _OF_TESTS = {"test sacreBLEU": "over_seeds_bleu", "test chrF": None, "test loss (bits)": "over_seeds_test_loss"}
 
 
@@ -62,10 +64,21 @@ def figures(study: Study) -> dict[str, tuple[str, dict[str, bytes]]]:
             )
         if study.against:
             leaf = study.against.rpartition(".")[2]
-            drawn["against"] = f"Score against {leaf}", _saved(_against(study, leaf))
+            drawn["against"] = f"Score against {leaf}{_of_one_seed(study)}", _saved(_against(study, leaf))
         if len(sized(study)) > 1:
-            drawn["bytes"] = "Test score against the export's size", _saved(_bytes(study))
+            drawn["bytes"] = f"Test score against the export's size{_of_one_seed(study)}", _saved(_bytes(study))
     return drawn
+
+
+def _of_one_seed(study):
+    return "" if any(arm.seed_count > 1 for arm in study.arms) else "; one seed each, so small differences may be noise"
+
+
+def _widen(plot, least):
+    """Let the y axis span at least ``least``, so that differences between two seeds do not fill the figure."""
+    low, high = plot.get_ylim()
+    missing = max(0.0, least - (high - low)) / 2
+    plot.set_ylim(low - missing, high + missing)
 
 
 def _named(axis):
@@ -281,6 +294,7 @@ def _against(study, leaf):
     if not numbers:
         long = max(map(len, names)) > 8
         plot.set_xticks(range(len(names)), names, rotation=30 * long, ha="right" if long else "center")
+    _widen(plot, _LEAST_POINTS if tested or study.metric.higher else _LEAST_BITS)
     plot.set_xlabel(leaf)
     plot.set_ylabel("test sacreBLEU" if tested else f"best {study.metric.label}")
     if len(series) > 1:
@@ -309,6 +323,7 @@ def _bytes(study):
     plot.xaxis.set_ticks(marks, [f"{mark:g}" for mark in marks])
     plot.xaxis.set_ticks([], minor=True)
     plot.set_xlim(low, high)
+    _widen(plot, _LEAST_POINTS)
     plot.set_xlabel("size of the file, MB" if study.points else "packed export, MB")
     plot.set_ylabel("test sacreBLEU")
     _legend(figure, plot, names)

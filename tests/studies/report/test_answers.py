@@ -67,6 +67,13 @@ def test_the_baseline_is_compared_with_the_next_best_arm(tmp_path):
     assert found["How many seeds?"] == "3 seeds for each arm."
 
 
+def test_times_and_sizes_begin_with_the_best_arm(tmp_path):
+    """The baseline comes first in the tables."""
+    found = answered(write(tmp_path, {"a": [30.0, 30.5], "b": [31.0, 31.5]}), baseline="a")
+    for question in ("How long does it train?", "How large is it?"):
+        assert found[question].startswith("b: ") and "; a (the baseline): " in found[question]
+
+
 def test_single_seeds_are_not_tested(tmp_path):
     found = answered(write(tmp_path, {"dense": [30.0], "frozen": [31.0]}))
     assert found["By how much?"] == "Validation BLEU: 1.00 higher than the baseline dense (no interval over seeds)."
@@ -131,8 +138,12 @@ def test_an_interrupted_arm_is_best_only_if_all_were_interrupted(tmp_path):
     log = plain_run(tmp_path / "cut-1", [40, 41], [60, 60], layers=9)
     log.lines = log.lines[:-1]
     log.write()
-    assert answered(tmp_path)["Which arm is best?"].startswith("dense has")
+    found = answered(tmp_path)
+    assert found["Which arm is best?"].startswith("dense has")
+    assert found["How many seeds?"] == "1 seed for each arm; 1 of 2 runs is unfinished."
     log = plain_run(tmp_path / "dense-1", [30], [60], layers=1)
     log.lines = log.lines[:-1]
     log.write()
-    assert answered(tmp_path)["Which arm is best?"].startswith("cut has")
+    found = answered(tmp_path)
+    assert found["Which arm is best?"].startswith("cut has")
+    assert found["How many seeds?"] == "1 seed for each arm; 2 of 2 runs are unfinished."

@@ -111,3 +111,14 @@ def test_a_figure_of_each_test_score_and_none_without_seeds(tmp_path, monkeypatc
     report(ReportOptions([tmp_path / "few"], tmp_path / "out", baseline="dense"))
     assert list((tmp_path / "out" / "figures").glob("convergence_*"))
     assert not list((tmp_path / "out" / "figures").glob("over_seeds*"))
+
+
+def test_differences_between_single_seeds_do_not_fill_the_figure(tmp_path):
+    """The axis spans two points of BLEU, although the arms differ by 0.1."""
+    for name, keep, score in (("a", 0.3, 30.0), ("b", 0.5, 30.1)):
+        plain_run(tmp_path / "runs" / f"{name}-1", [score - 5, score], [8, 8], keep=keep).write()
+    options = ReportOptions([tmp_path / "runs"], tmp_path / "out", against="keep_ratio", figures=False)
+    study = report(options)
+    low, high = figures._against(study, "keep_ratio").axes[0].get_ylim()
+    assert low < 30.0 and high > 30.1 and high - low == pytest.approx(2.0)
+    assert figures._of_one_seed(study).startswith("; one seed each")
