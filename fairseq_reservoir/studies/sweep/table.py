@@ -58,9 +58,14 @@ def make_row(run: Run, progress: Progress, minutes: float | None = None, test_lo
     state = in_one_line(run.describe(None if test_lock else run.seems_running()))
     word = run.state[0]
     left = progress.seconds_left if word == "running" else None
+    changed = _changed(run.folder / "state")
+    if word == "running" and progress.updates is None and run.steps and state == f"running: {run.steps[0].name}":
+        state += " (starting)"  # fairseq logs the first update after --log-interval updates
+        if minutes is None and changed is not None:
+            minutes = (time.time() - changed) / 60
     after = None
     if word == "done" and progress.is_trained:
-        ended, trained = _changed(run.folder / "state"), _changed(progress.log)
+        ended, trained = changed, _changed(progress.log)
         after = None if ended is None or trained is None else max(0.0, ended - trained)
     if minutes is None and progress.wall and word != "waiting":
         minutes = (progress.wall + (after or 0.0)) / 60

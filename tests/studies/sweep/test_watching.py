@@ -5,6 +5,7 @@ import pty
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import fairseq_reservoir
 from fairseq_reservoir.studies.sweep import run as run_module
 from fairseq_reservoir.studies.sweep.failures import last_lines
 from fairseq_reservoir.studies.sweep.progress import Progress
-from fairseq_reservoir.studies.sweep.table import Row, duration, shortened, total_left
+from fairseq_reservoir.studies.sweep.table import Row, duration, shortened, status, total_left
 from tests.commands.test_light import run_blocked
 from tests.support.logs import Writer
 
@@ -73,6 +74,19 @@ def test_status_of_a_sweep_that_is_running(slow, tmp_path):
     assert "Traceback" not in out and "line 1" not in out
     shown = run_blocked("sweep", "--status", str(slow.out)).stdout
     assert "    ValueError: 1234\n" in shown and shown.endswith("2 runs: 1 done, 1 failed\n")
+
+
+def test_status_before_the_first_logged_update(tmp_path, monkeypatch):
+    """The run shows the time since it started."""
+    folder = tmp_path / "a"
+    folder.mkdir()
+    for name, text in (("command", "sh train.sh\n"), ("state", "running sh"), ("lock", ""), ("sh.out", "loading\n")):
+        (folder / name).write_text(text)
+    os.utime(folder / "state", times=2 * (time.time() - 90,))
+    monkeypatch.setattr(run_module.Run, "seems_running", lambda run: True)
+    heading, row, _ = status(str(tmp_path)).splitlines()
+    assert re.split(r" {2,}", heading) == ["run", "minutes", "state"]
+    assert re.split(r" {2,}", row) == ["a", "1.5", "running: sh (starting)"]
 
 
 def test_a_live_table_on_a_terminal(slow, tmp_path):
