@@ -110,11 +110,10 @@ def compose(export: str, flags: CardFlags, scores: list[dict[str, Any]]) -> str:
     """Return the text of the card. The arguments are those of ``write``."""
     source, text = open_checkpoint(export), packed_file.text_of(export)
     languages = _languages(source, text)
-    title = Path(export).name.removesuffix(packed_file.SUFFIX)
     of = " to ".join(languages)
     parts = [
         f"---\n{_header(source, languages, flags, scores)}---",
-        f"# {_plain(title)}",
+        f"# {_plain(_title(source, languages))}",
         f"A model{f' that translates {of}' if of else ''}, trained with fairseq and the plugin fairseq_reservoir.",
         f"## Model\n\n{_table(export, source, languages)}",
         f"Layers and their state:\n\n```\n{source.model.slot_table}\n```",
@@ -133,6 +132,14 @@ def _languages(source: Checkpoint, text: TextParts | None) -> list[str]:
     task = source.config.task
     names = [getattr(task, f"{side}_lang", None) for side in ("source", "target")]
     return [name for name in names if isinstance(name, str)]
+
+
+def _title(source: Checkpoint, languages: list[str]) -> str:
+    """Return the languages, the architecture and the layer plans, such as "en-de, reservoir transformer, LFLFL + LL"."""
+    model = source.config.model
+    plans = [getattr(model, f"reservoir_{stack}", None) for stack in ("encoder", "decoder")]
+    parts = ["-".join(languages), model._name.replace("_", " "), " + ".join(filter(None, plans))]
+    return ", ".join(filter(None, parts))
 
 
 def _task(source: Checkpoint) -> str:

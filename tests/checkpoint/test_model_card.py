@@ -48,6 +48,7 @@ def test_a_translator_with_all_flags(of_numbers, tmp_path):
     }
     size = (tmp_path / "model.safetensors").stat().st_size
     for line in (
+        "# en-de, reservoir transformer, LT + TL",
         "| Encoder's plan | LT |",
         "| Decoder's plan | TL |",
         "| Updates | 150 |",
