@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a fresh clone to the BLEU score of a small reservoir transformer, on a public corpus.
-# You can interrupt it and run it again: finished steps are kept, and training resumes.
+# You can interrupt it and run it again: finished steps are kept, and training resumes after its last complete epoch.
 #   CORPUS=homeassistant | libreoffice | PATH_PREFIX (your PATH_PREFIX.en and PATH_PREFIX.de)
 #   SRC=en TGT=de   languages
 #   PLAN=LFLFL      one letter for each encoder layer: L is trained, F and T are frozen reservoirs

@@ -41,6 +41,7 @@ ELSEWHERE = {
     "bash scripts/test.sh": ".ci/run",
     "python scripts/mutate.py": "tests/scripts/test_mutate.py",
     "pip install pre-commit": "scripts/test.sh, which runs the same tools",
+    "pip install notebook": "tests/test_notebook.py, which executes the notebook",
     "fairseq-hydra-train": "tests/test_hydra.py",
     "python -m tests.support.fake_cuda": "tests/integration/test_fake_cuda.py",
     "CORPUS=text SRC=en TGT=de bash examples/quickstart.sh": "tests/test_quickstart.py",
@@ -172,6 +173,8 @@ def test_the_printed_plan(capsys):
     (command,) = [command for command in commands_of(PAGES["README.md"]) if " plan " in command]
     cli.main(command.split()[1:])
     assert capsys.readouterr().out == printed
+    (trained,) = [command for command in commands_of(PAGES["README.md"]) if command.startswith("fairseq-train ")]
+    assert " ".join(command.split()[2:]) in trained, "the table shows another model than the command trains"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ need DATA "name the folder that fairseq-preprocess wrote"
 # The README's model. Batches are per rank: with N ranks an update has N times as many sentences.
 training=(
     "$DATA" --user-dir "$root/fairseq_reservoir" --arch reservoir_transformer_study --reservoir-encoder LFLFL
-    --optimizer adam --lr 2e-3 --lr-scheduler inverse_sqrt --warmup-updates 400 --dropout 0.1
+    --share-all-embeddings --optimizer adam --lr 2e-3 --lr-scheduler inverse_sqrt --warmup-updates 400 --dropout 0.1
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 4096 --max-update 1500
     --save-interval-updates 500 --keep-interval-updates 1 --no-epoch-checkpoints --save-dir "${SAVE_DIR:-checkpoints}"
 )
