@@ -18,6 +18,16 @@ HEAD = """\
 Import only the names on this page. Everything else may change between versions. `scripts/api_page.py` writes the page from the
 docstrings, which Python's `help` prints too. `examples/notebook.ipynb` uses the first four names. [A kind of layer of your
 own](your-own-kind.md) has an example of the names of `own_kinds`, which also has the constants `WHOLE` and `NOTHING`.
+
+## Notebooks
+
+Install Jupyter in the environment of `scripts/setup.sh`, and open the notebook in the clone:
+
+    pip install notebook
+    jupyter notebook examples/notebook.ipynb
+
+The notebook trains a small model from two arrays of text, shows its slot table, draws a mask and translates. It takes less than a minute.
+In an environment of your own, `import fairseq_reservoir` registers the models.
 """
 # Heading -> the public names. A class with a tuple has these public methods.
 SECTIONS = {
