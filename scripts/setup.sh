@@ -262,7 +262,7 @@ install_packages() {
 # Imports the modules of training and translation to compile them. torch imports _dynamo at the first update. Python 3.12 and later
 # print a warning when they compile fairseq's wav2vec2_asr.py, which would otherwise appear in a user's first command.
 compile_quietly() {
-    PYTHONDONTWRITEBYTECODE='' $venv/bin/python -W ignore -c 'import torch._dynamo, fairseq_cli.train, fairseq_cli.generate' 2>$venv/pip.log ||
+    PYTHONDONTWRITEBYTECODE='' $venv/bin/python -W ignore -c 'import torch._dynamo, fairseq_cli.train, fairseq_cli.generate' 2>$venv/pip.log >/dev/null ||
         die "fairseq does not import: $(tail -n 1 $venv/pip.log)"
 }
 
