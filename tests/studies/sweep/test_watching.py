@@ -221,7 +221,9 @@ def test_a_mended_grid_continues(sweep, programs, capsys):
     # It has trained nothing: it starts again, without --retry-failed.
     assert sweep.write(grid("good", 0))() == 1 and sweep.states() == {"run-1": "failed generate 1"}
     trained = (sweep.out / "run-1" / "train.log").read_text()
-    assert sweep.write(grid("good", 5))() == 0 and "run-1: has new commands" in capsys.readouterr().out
+    assert (
+        sweep.write(grid("good", 5))() == 0 and "run-1: continues with its changed commands" in capsys.readouterr().out
+    )
     assert sweep.output("run-1", "generate.log") == ["--beam", "5"]
     # A further command of a run that is done.
     assert sweep.write(grid("good", 5, ", sh -c 'echo more'"))() == 0 and sweep.output("run-1") == ["more"]
