@@ -1,6 +1,7 @@
 # Shared functions of the language model recipes. Source this file after common.sh and set `runs` and `data`.
 
-# binarise_text BIN FOLDER COMMAND...: makes BIN from the text of `data`. COMMAND cuts runs/text into FOLDER.
+# binarise_text BIN FOLDER COMMAND...: makes BIN from the text of `data`. COMMAND cuts runs/text into FOLDER. The array `dictionary` has
+# further flags of fairseq-preprocess.
 binarise_text() {
     local bin=$1 pieces=$2 part file found
     shift 2
@@ -19,5 +20,5 @@ binarise_text() {
     done
     folder "$pieces" "$@"
     folder "$bin" fairseq-preprocess --only-source --workers 1 --destdir "$bin" \
-        --trainpref "$pieces/train.txt" --validpref "$pieces/valid.txt" --testpref "$pieces/test.txt"
+        --trainpref "$pieces/train.txt" --validpref "$pieces/valid.txt" --testpref "$pieces/test.txt" ${dictionary[@]+"${dictionary[@]}"}
 }

@@ -11,11 +11,14 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" echo_state
 export FROZEN=${FROZEN:-2} RUNS=${RUNS:-runs/iwslt14}
+depths=${DEPTHS:-4 6 8 10 12} kinds=${KINDS:-L T F drop}
 for seed in ${SEEDS:-1 2 3}; do
-    for depth in ${DEPTHS:-4 6 8 10 12}; do
-        for kind in ${KINDS:-L T F drop}; do
+    for depth in $depths; do
+        for kind in $kinds; do
             DATA='' KIND=$kind DEPTH=$depth SEED=$seed bash "$here/../reservoir_transformers/iwslt14.sh" "$@"
         done
     done
 done
-run fairseq-reservoir report "$RUNS" --out "$RUNS/report" --against encoder_layers
+baseline=()  # times are relative to the trained models
+[[ " $kinds " != *" L "* ]] || baseline=(--baseline "L-${depths%% *}-0$(tag "$@")")
+run fairseq-reservoir report "$RUNS" --out "$RUNS/report" --against encoder_layers ${baseline[@]+"${baseline[@]}"}

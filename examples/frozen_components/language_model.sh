@@ -3,7 +3,8 @@
 # You can interrupt it and run it again: finished steps are kept, and training resumes after its last epoch.
 #   DATA=FOLDER     train.txt, valid.txt and test.txt, plain or .gz
 #   ARM=2           a row of the paper's table; README.md explains them
-#   SIZE=study      the preset study; paper: width 512, feed-forward 2048, 6 layers
+#   SIZE=study      the preset study; paper: width 512, feed-forward 2048, 6 layers. With MINI=1, the dictionary has unused entries, so
+#                   that the model has the paper's size
 #   PIECES=N        number of SentencePiece's pieces (default: 6000, or 32000 with SIZE=paper)
 #   SEED=1          random seed
 #   RUNS=FOLDER     output folder (default: runs/frozen_components_lm)
@@ -14,11 +15,12 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../text.sh"
 . "$here/rows.sh" "${ARM:-}"
 
-seed=${SEED:-1} runs=${RUNS:-runs/frozen_components_lm} data=${DATA:-} vocabulary=${PIECES:-6000} sizes=() suffix=
+seed=${SEED:-1} runs=${RUNS:-runs/frozen_components_lm} data=${DATA:-} vocabulary=${PIECES:-6000} sizes=() dictionary=() suffix=
 case ${SIZE:-study} in
     study) ;;
     paper)
         vocabulary=${PIECES:-32000} suffix=-paper
+        [[ -z ${MINI:-} ]] || dictionary=(--padding-factor "$vocabulary")
         for dim in embed input output; do sizes+=("--decoder-$dim-dim" 512); done
         sizes+=(--decoder-ffn-embed-dim 2048 --decoder-layers 6 --decoder-attention-heads 8) ;;
     *) die "SIZE='$SIZE': choose study or paper" ;;

@@ -7,6 +7,7 @@ import pytest
 from fairseq import options
 
 from fairseq_reservoir import cli
+from fairseq_reservoir.studies.sweep.grid import read_grid
 from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
 
 FOLDER = EXAMPLES / "frozen_components"
@@ -78,6 +79,30 @@ def test_shares_of_the_language_model_at_the_papers_size(arm, share, papers, dat
     trained = 1 - sum(sizes[group] for group in train.freeze.split(",")) / sum(sizes.values())
     assert f"{trained:.3f}"[1:] == share
     assert abs(trained - float(papers)) < (0.012 if arm == "2" else 0.006)
+
+
+@pytest.mark.parametrize("arm", "0123456")
+def test_the_grid_of_language_models_trains_the_rows_of_the_recipe(arm, data, tmp_path, monkeypatch):
+    """The same model and the same length; the grid alone chooses among learning rates."""
+    monkeypatch.delenv("BIN", raising=False)
+    runs, choices = read_grid(str(EXAMPLES / "sweeps" / "frozen_components_lm.yaml"), str(tmp_path))
+    (run,) = [run for run in runs if run.name.startswith(f"row-{arm}-lr2e-3-")]
+    words = list(run.steps[0].words[1:])
+    ours = vars(options.parse_args_and_arch(options.get_training_parser(), words))
+    theirs = vars(parsed("language_model.sh", arm, data, SIZE="paper"))
+    differing = {key for key in ours if ours[key] != theirs[key]}
+    assert differing <= {"data", "save_dir", "user_dir", "num_workers"}
+
+
+def test_a_miniature_corpus_trains_the_language_model_at_the_papers_size(tmp_path):
+    ended = bash(
+        FOLDER / "language_model.sh", ARM="0", SIZE="paper", MINI="1", RUNS=str(tmp_path / "runs"), DRY_RUN="1"
+    )
+    assert ended.returncode == 0, ended.stderr
+    commands = commands_in(ended.stdout)
+    assert commands["fairseq-preprocess"][-2:] == ["--padding-factor", "32000"]
+    train = options.parse_args_and_arch(options.get_training_parser(), commands["fairseq-train"])
+    assert (train.decoder_embed_dim, train.decoder_ffn_embed_dim, train.decoder_layers) == (512, 2048, 6)
 
 
 def test_the_table_of_language_models_has_all_rows():

@@ -318,7 +318,19 @@ def test_echo_state_runs_every_depth_and_kind_and_reports(tmp_path):
     ]
     names = [f"{kind}-{seed}" for seed in "12" for kind in ("L-6-0", "T-6-2", "L-12-0", "T-12-2")]
     assert [folder.rpartition("/")[2] for folder in folders] == names
-    assert commands_in(printed)["fairseq-reservoir"][:2] == ["report", str(tmp_path / "runs")]
+    report = commands_in(printed)["fairseq-reservoir"]
+    assert report[:2] == ["report", str(tmp_path / "runs")]
+    assert report[-4:] == ["--against", "encoder_layers", "--baseline", "L-6-0"]
+
+
+def test_echo_state_compares_with_the_first_trained_model(tmp_path):
+    """The name of its folder has the further flags. Without trained models, the report has no baseline."""
+    recipe = EXAMPLES / "echo_state" / "run.sh"
+    flagged = dry_run(recipe, tmp_path, "--fp16", DEPTHS="4", KINDS="F L", SEEDS="1")
+    assert commands_in(flagged)["fairseq-reservoir"][-2:] == ["--baseline", "L-4-0-fp16"]
+    assert "/L-4-0-fp16-1 " in flagged
+    without = dry_run(recipe, tmp_path, DEPTHS="4", KINDS="F", SEEDS="1")
+    assert commands_in(without)["fairseq-reservoir"][-1] == "encoder_layers"
 
 
 def test_numbers_in_words():

@@ -1,11 +1,11 @@
-"""Scores as a function of the flag that ``--against`` names: one point per arm, one series per group of arms."""
+"""Scores and times as a function of the flag that ``--against`` names: one point per arm, one series per group of arms."""
 
 from dataclasses import dataclass
 
 from .arms import Arm, bare, series_of
-from .cells import cell, value_cell
+from .cells import EMPTY, cell, fixed, sources, value_cell
 from .configuration import experiment, in_order, same, setting
-from .measures import Spread, Study, spread
+from .measures import Spread, Study, ratio, spread
 from .tables import Cell, Table
 
 _LONGEST = 36  # most characters of flags that name a series in a legend
@@ -81,16 +81,56 @@ def _names(series, keys):
 
 
 def against_table(study: Study) -> Table:
-    """Build the table of scores against the flag that ``--against`` names."""
+    """Build the table of scores, and of times to the best score, against the flag that ``--against`` names."""
     arms, digits = {arm.name: arm for arm in study.arms}, study.metric.digits
     leaf = (study.against or "").rpartition(".")[2]
-    rows, tested = [], any(test.bleu is not None for test in study.tests.values())
-    for point in points(study):
+    placed, tested = points(study), any(test.bleu is not None for test in study.tests.values())
+    partners = _partners(study, placed, leaf)
+    rows = []
+    for point in placed:
+        arm = arms[point.arm]
         row = [Cell(point.arm, source=point.source), value_cell(point.value, point.source), Cell(point.series)]
-        row.append(cell(point.best, digits, arms[point.arm]))
-        rows.append(row + [cell(point.test, 2, arms[point.arm])] * tested)
+        row.append(cell(point.best, digits, arm))
+        row += [cell(point.test, 2, arm)] * tested
+        minutes = spread([one.to_best["seconds"] / 60 for one in study.measured_runs(arm)])
+        row += [cell(minutes, 2, arm), *(_time_ratio(study, arm, found.get(point.arm)) for found in partners.values())]
+        rows.append(row)
     head = ["arm", leaf, "series", f"best {study.metric.label}"] + ["test sacreBLEU"] * tested
+    groups = [""] * len(head) + ["to the best score"] * (1 + len(partners))
     notes = [
         "The arms of one series differ only in this flag, in seeds and in paths, or their names differ only in the value of this flag."
     ]
-    return Table("against", f"Score against {leaf}", head, rows, notes)
+    if partners:
+        own = next(point.series for point in placed if point.arm == study.baseline.name)
+        notes.append(
+            f"Time ×: an arm's training time to its best score, mean over seeds, divided by that of an arm of the baseline's series ({own})"
+            f" with the same {leaf}, or with as many trained parameters. A ratio is missing if the series has no such arm, or several."
+        )
+    return Table("against", f"Score against {leaf}", [*head, "minutes", *partners], rows, notes, groups)
+
+
+def _partners(study, placed, leaf):
+    """For each column of time ratios, return the arm of the baseline's series to compare with, by the name of the compared arm.
+
+    The columns compare arms with the same value of the flag, and arms with the same number of trained parameters. A column is left out
+    if it would only compare arms of the baseline's series with themselves.
+    """
+    trained = {arm.name: arm.runs[0].log.trained for arm in study.arms}
+    own = next(point.series for point in placed if point.arm == study.baseline.name)
+    baseline = [point.arm for point in placed if point.series == own]
+    values = {point.arm: point.value for point in placed}
+    columns = {}
+    for title, amounts in ((f"time ×, same {leaf}", values), ("time ×, same trained parameters", trained)):
+        found = {}
+        for name, amount in amounts.items():
+            equal = [other for other in baseline if amount is not None and same(amounts[other], amount)]
+            if len(equal) == 1:
+                found[name] = next(arm for arm in study.arms if arm.name == equal[0])
+        if any(name not in baseline for name in found):
+            columns[title] = found
+    return columns
+
+
+def _time_ratio(study, arm, partner):
+    found = ratio(study, arm, "to_best", partner) if partner else None
+    return Cell(fixed(found[2], 3), found[2], source=sources(arm)) if found else EMPTY

@@ -1,12 +1,11 @@
 """The tables of a report."""
 
 from .against import against_table
-from .arms import Arm
 from .cells import EMPTY, NEVER, cell, column, fixed, name_cell, p_text, signed, sources, value_cell
 from .comparisons import comparisons_table
 from .configuration import in_order
 from .exports import exported
-from .measures import Spread, Study, spread
+from .measures import SHARES, Spread, Study, ratio, spread
 from .seed_differences import seed_differences
 from .tables import Cell, Table
 
@@ -96,11 +95,26 @@ def choices(study: Study) -> Table:
 
 
 def to_best(study: Study) -> Table:
-    best = [spread([one.best for one in study.measured_runs(arm)]) for arm in study.arms]
-    scores = [cell(one, study.metric.digits, arm) for one, arm in zip(best, study.arms)]
-    rows = [list(row) for row in zip(map(name_cell, study.arms), scores, *_costs(study, "to_best"))]
-    head = ["arm", f"best {study.metric.label}", *_cost_head(study)]
-    notes = ["If several validations have the best score, the first one counts."]
+    measured = [study.measured_runs(arm) for arm in study.arms]
+    columns = [
+        [cell(spread([get(one) for one in runs]), digits, arm) for runs, arm in zip(measured, study.arms)]
+        for get, digits in ((lambda one: one.best, study.metric.digits), (lambda one: one.epoch, 1))
+    ]
+    shares = SHARES if study.metric.higher else ()
+    for share in shares:
+        minutes = [spread([_over(one.to_share[share], 60) for one in runs]) for runs in measured]
+        columns.append([cell(one, 2, arm) for one, arm in zip(minutes, study.arms)])
+    best, epochs, *parts = columns
+    rows = [list(row) for row in zip(map(name_cell, study.arms), best, epochs, *_costs(study, "to_best"), *parts)]
+    head = ["arm", f"best {study.metric.label}", "epochs", *_cost_head(study)]
+    head += [f"minutes to {share:.0%}" for share in shares]
+    notes = [
+        "If several validations have the best score, the first one counts. Epochs: the epoch in which it took place."
+    ]
+    if shares:
+        notes.append(
+            "Minutes to 95 % and 99 %: of the run's own best score, interpolated linearly between validations."
+        )
     return Table("to_best", "To the best score", head, rows, notes)
 
 
@@ -172,34 +186,6 @@ def ratios(study: Study) -> Table:
         " A ratio is missing if a seed of either arm does not reach the target, or if a log begins in the middle of training.",
     ]
     return Table("steps_or_speed", "Fewer steps or faster steps", head, rows, notes, groups)
-
-
-def ratio(study: Study, arm: Arm, what: str) -> tuple[float, float, float] | None:
-    """Return three ratios of an arm to the baseline: updates, seconds per update, and seconds.
-
-    Args:
-        study: the study.
-        arm: the arm.
-        what: "to_best" for the cost to the best score, or "to_target" for the cost to the target.
-
-    Returns:
-        The three ratios. None if a seed of the arm or the baseline does not reach the score. The mean over the other seeds would be too
-        small, because these are the fast seeds. Also None if a log begins in the middle of training, because the earlier training time is
-        unknown.
-    """
-    means: list[float] = []
-    for one in (arm, study.baseline):
-        if any(measured.run.clock.begins_at for measured in study.measured_runs(one)):
-            return None
-        costs = [getattr(measured, what) for measured in study.measured_runs(one)]
-        found = [spread([cost[key] for cost in costs]) for key in ("updates", "seconds")]
-        if any(each.count < each.total for each in found):
-            return None
-        means += [each.mean or 0.0 for each in found]
-    if not all(means):
-        return None
-    updates, seconds = means[0] / means[2], means[1] / means[3]
-    return updates, seconds / updates, seconds
 
 
 def aucc(study: Study) -> Table:

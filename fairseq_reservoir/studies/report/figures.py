@@ -10,10 +10,9 @@ from ...errors import InputError
 from ..figure_style import COLOURS, GRID, INK, RC
 from .against import points
 from .arms import deviation, mean
-from .contents import ratio
 from .curves import value_at
 from .exports import front, sized
-from .measures import Axis, Study
+from .measures import Axis, Study, ratio
 from .seed_differences import Score, scores
 
 _STYLES, _MARKERS = ("-", "--", ":", "-."), "osD^vPX"

@@ -37,6 +37,8 @@ AXES = (
     Axis("tokens", "million tokens", 1e6),
 )
 
+SHARES = (0.95, 0.99)
+
 
 def flop_axis(most: float) -> Axis:
     """Return the axis of FLOPs with the largest unit in which ``most`` is at least 1."""
@@ -53,7 +55,9 @@ class Measured:
         run: the run.
         curves: points (cost, score) of the validations.
         best: the best score.
+        epoch: epoch of the best score.
         to_best: cost at the best score.
+        to_share: training seconds to each of ``SHARES`` of the best score; empty if lower scores are better.
         to_target: cost at which the run reaches the common target; None if it never reaches the target.
         aucc: area under the curve up to the common horizon.
     """
@@ -61,7 +65,9 @@ class Measured:
     run: Run
     curves: dict[str, list]
     best: float
+    epoch: int
     to_best: dict[str, float]
+    to_share: dict[float, float | None]
     to_target: dict[str, float | None] = field(default_factory=dict)
     aucc: dict[str, float] = field(default_factory=dict)
 
@@ -151,7 +157,8 @@ def spread(values) -> Spread:
 
 def measure_run(run: Run, metric: Metric) -> Measured:
     """Return a run's curves, its best score and the cost of this score. The numbers that depend on all runs are added by ``compared``."""
-    points = [(record.updates, record.values[metric.name]) for record in scored(run, metric)]
+    records = scored(run, metric)
+    points = [(record.updates, record.values[metric.name]) for record in records]
     costs: dict[str, Callable[[int], float]] = {"seconds": run.clock.seconds_at, "updates": float}
     if run.clock.has_tokens:
         costs["tokens"] = run.clock.tokens_at
@@ -159,7 +166,10 @@ def measure_run(run: Run, metric: Metric) -> Measured:
             costs["flops"] = lambda update: run.clock.tokens_at(update) * mflop * 1e6
     drawn = {key: [(cost(update), score) for update, score in points] for key, cost in costs.items()}
     update, score = curves.best(points, metric.higher)
-    return Measured(run, drawn, score, {key: cost(update) for key, cost in costs.items()})
+    epoch = next(record.epoch for record in records if record.updates == update)
+    shares = SHARES if metric.higher else ()
+    to_share = {share: curves.reach(drawn["seconds"], share * score, True, metric.start) for share in shares}
+    return Measured(run, drawn, score, epoch, {key: cost(update) for key, cost in costs.items()}, to_share)
 
 
 def scored(run: Run, metric: Metric):
@@ -189,3 +199,32 @@ def compared(one: Measured, metric: Metric, target: float, horizons: dict[str, f
         to_target={key: curves.reach(curve, target, metric.higher, metric.start) for key, curve in one.curves.items()},
         aucc={key: curves.aucc(curve, horizons[key], metric.start) for key, curve in one.curves.items()},
     )
+
+
+def ratio(study: Study, arm: Arm, what: str, baseline: Arm | None = None) -> tuple[float, float, float] | None:
+    """Return three ratios of an arm to the baseline: updates, seconds per update, and seconds. All are means over seeds.
+
+    Args:
+        study: the study.
+        arm: the arm.
+        what: "to_best" for the cost to the best score, or "to_target" for the cost to the target.
+        baseline: the arm to divide by; the study's baseline if None.
+
+    Returns:
+        The three ratios. None if a seed of the arm or the baseline does not reach the score. The mean over the other seeds would be too
+        small, because these are the fast seeds. Also None if a log begins in the middle of training, because the earlier training time is
+        unknown.
+    """
+    means: list[float] = []
+    for one in (arm, baseline or study.baseline):
+        if any(measured.run.clock.begins_at for measured in study.measured_runs(one)):
+            return None
+        costs = [getattr(measured, what) for measured in study.measured_runs(one)]
+        found = [spread([cost[key] for cost in costs]) for key in ("updates", "seconds")]
+        if any(each.count < each.total for each in found):
+            return None
+        means += [each.mean or 0.0 for each in found]
+    if not all(means):
+        return None
+    updates, seconds = means[0] / means[2], means[1] / means[3]
+    return updates, seconds / updates, seconds

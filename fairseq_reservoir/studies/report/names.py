@@ -4,7 +4,7 @@ import re
 
 # A word of a name, with its separator: letters that may abbreviate the flag, and a number.
 _NUMBER = r"[-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?"
-_WORD = re.compile(rf"(?:^|[-_,/ ])(?P<flag>[A-Za-z_]*?)[-_=]?(?P<number>{_NUMBER})(?=$|[-_,/ ])")
+_WORD = re.compile(rf"(?:^|[-_,/ ])(?P<flag>[A-Za-z_]*?)(?P<link>[-_=]?)(?P<number>{_NUMBER})(?=$|[-_,/ ])")
 
 
 def without_value(name: str, key: str, value: object) -> str:
@@ -22,7 +22,8 @@ def without_value(name: str, key: str, value: object) -> str:
         return short.strip("-_,/ ") or name
     at = 0
     while word := _WORD.search(name, at):
-        if float(word["number"]) == value and word["flag"].lower() in leaf:
+        is_letter = len(word["flag"]) == 1 and word["link"] == "-"  # the plan L of L-6, not a flag
+        if float(word["number"]) == value and word["flag"].lower() in leaf and not is_letter:
             return (name[: word.start()] + name[word.end() :]).strip("-_,/ ") or name
         at = word.start() + 1  # words may overlap: LTL-0.3 is the flag LTL with 0.3, or 0.3 alone
     return name

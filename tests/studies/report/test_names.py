@@ -16,6 +16,7 @@ from fairseq_reservoir.studies.report.names import without_value
         ("LTL-0.3", "model.mask_keep_ratio", 0.3, "LTL"),
         ("LTL-keep0.3", "model.mask_keep_ratio", 0.3, "LTL"),
         ("LTL-drop0.3", "model.mask_keep_ratio", 0.3, "LTL-drop0.3"),  # the name of another flag
+        ("L-6-2", "model.encoder_layers", 6, "L-2"),  # the kind of layer, not an abbreviated flag
         ("deep-6", "model.encoder_layers", 6, "deep"),
         ("a-relu-b", "model.activation_fn", "relu", "a-b"),
         ("lr4e-3", "optimization.lr", 0.004, "lr4e-3"),  # nothing would be left

@@ -121,6 +121,14 @@ def first_best(rows):
     return max(rows, key=lambda row: row[1])
 
 
+def seconds_to(score, rows):
+    """Return the seconds at which a curve from (0, 0), linear between validations, first reaches ``score``."""
+    points = [(0.0, 0.0), *((row[2], row[1]) for row in rows)]
+    ahead = next(place for place, (_, reached) in enumerate(points) if reached >= score)
+    (x0, y0), (x1, y1) = points[ahead - 1], points[ahead]
+    return x0 + (x1 - x0) * (score - y0) / (y1 - y0)
+
+
 def test_best_scores_and_their_cost(study):
     runs, out = study
     table = read_csv(out, "to_best")
@@ -129,8 +137,16 @@ def test_best_scores_and_their_cost(study):
         assert [row[1] for row in best] == [max(SCORES[arm, seed][0]) for seed in (1, 2, 3)]
         same(table[arm], "best BLEU (validation)", [row[1] for row in best])
         same(table[arm], "updates", [row[0] for row in best])
+        same(table[arm], "epochs", [row[0] / 20 for row in best])
         same(table[arm], "minutes", [row[2] for row in best], 60)
         same(table[arm], "seconds per update", [row[2] / row[0] for row in best])
+        for share in (95, 99):
+            same(
+                table[arm],
+                f"minutes to {share}%",
+                [seconds_to(share / 100 * max(r[1] for r in rows), rows) for rows in seeds],
+                60,
+            )
         mflop = {"dense": 7.48, "keep30": 5.0, "keep70": 5.0}[
             arm
         ]  # per target token, from the slot tables of these logs
