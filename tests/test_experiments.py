@@ -1,5 +1,6 @@
 """The page of the papers' experiments: all 37 are listed, each command is accepted, and papers' figures are marked."""
 
+import argparse
 import re
 import shlex
 from pathlib import Path
@@ -7,11 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 from fairseq import options
+from fairseq.utils import import_user_module
 
 from fairseq_reservoir import cli
 from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
 from tests.examples.test_recipes_of_papers import MINI
 
+import_user_module(argparse.Namespace(user_dir=str(EXAMPLES / "fpt")))  # before fairseq makes its parser
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "experiments.md").read_text()
 HEAD = ["#", "experiment", "paper's figure", "command", "status", "our result", "where it differs"]
