@@ -112,7 +112,7 @@ def check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
             refuse(name, f"its shape is {shape}, but the stored tensor has {list(tensors[name].shape)}")
         drawn += 0 if name in tensors else math.prod(shape)
         if drawn > MOST_DRAWN:
-            refuse(name, f"with shape {shape} the file needs more than {MOST_DRAWN:,} random numbers")
+            refuse(name, f"its shape {shape} brings the random numbers of the file above the limit of {MOST_DRAWN:,}")
 
 
 def _draw(name: str, random: dict[str, Any], seed: int) -> Array:

@@ -73,7 +73,7 @@ class ComponentOptions(FreezeCacheOptions):
     )
     frozen_adapter_scale: bool = option(
         False,
-        "also train one factor for each frozen matrix with an adapter of --frozen-adapter. The factor is 1 at the start",
+        "for each frozen matrix that has an adapter (--frozen-adapter), also train one factor. The factor is 1 at the start",
         needs=("frozen_adapter",),
     )
 

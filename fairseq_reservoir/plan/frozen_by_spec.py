@@ -34,7 +34,7 @@ def frozen_by_spec(
     """Return the names of the parameters that the specs freeze. A spec may use any name of a tied parameter.
 
     Raises:
-        InputError: the specs do not overlap, or freeze nothing.
+        InputError: ``--freeze`` and ``--freeze-except`` have no parameter in common, or no parameter is frozen.
     """
     owner_of = {pruning.unpruned(name): name for name in names} | {
         pruning.unpruned(alias): owner for alias, (owner, _) in aliases.items()

@@ -356,8 +356,8 @@ def _check_drawn(entry: Entry) -> None:
     distinct = {"diagonal": entry.shape[1], "zero": 0}.get(entry.frozen_init or "", entry.shape[0])
     if distinct < entry.shape[0]:
         raise InputError(
-            f"--frozen-init {entry.frozen_init}: would set all but {distinct} of the {entry.shape[0]} rows of {entry.name} to 0, so that "
-            f"the tokens of these rows are indistinguishable; do not freeze {entry.atom}, or choose another initialiser"
+            f"--frozen-init {entry.frozen_init}: leaves only {distinct} of the {entry.shape[0]} rows of {entry.name} different "
+            f"from 0, so the tokens of the other rows are indistinguishable; do not freeze {entry.atom}, or choose another initialiser"
         )
 
 

@@ -27,7 +27,13 @@ _ROUNDS, _FLOPS = 5, 2e9  # half a second in total at 60 GFLOP/s, with the test 
 
 
 class Measured(NamedTuple):
-    """(Time of a model's products with "medium") / (time with "highest"), infinite if "medium" cannot be used; and a text for the log."""
+    """The result of a measurement.
+
+    Attributes:
+        ratio: the time of the model's matrix products with "medium" divided by their time with "highest". It is infinite if "medium"
+            cannot be used.
+        text: the result for the log.
+    """
 
     ratio: float
     text: str

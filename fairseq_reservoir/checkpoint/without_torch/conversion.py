@@ -145,7 +145,7 @@ def _check_dictionaries(path: str, body: dict[str, Any], text: TextParts) -> Non
 
 
 def _refuse_undrawable(path: str, body: dict[str, Any], tensors: dict[str, Any]) -> None:
-    """Refuse random orthogonal matrices that are not stored. Only torch's linear algebra computes them with the same last bits."""
+    """Refuse random orthogonal matrices that are not stored. Without torch, their last bits cannot be reproduced."""
     for name, random in body["random"].items():
         if name not in tensors and random.get("initialiser") == "orthogonal":
             raise CannotConvert(
