@@ -2,14 +2,15 @@
 
 The symbols of a tensor are coded in one or several sequences, called planes. A mask has one plane: its entries minus the smallest entry.
 Rounded weights have one plane of level indices. All other tensors have a plane of all first bytes, a plane of all second bytes, and so on,
-because the exponent bytes of floating-point numbers repeat often. Each plane has its own table (``entropy_code``),
-computed from the counts of its symbols, which the description stores. A plane of equal symbols needs no bytes. A plane or a tensor that
-would not become smaller is stored uncoded. If a coded byte would represent more than 1,024 symbols on average, all tensors are stored
-uncoded. The size of the file therefore limits the size of the decoded tensors.
+because the exponent bytes of floating-point numbers repeat often. The description stores the counts of the symbols of each plane. The
+plane's table (``entropy_code``) is computed from these counts. A plane of equal symbols needs no bytes. A plane or a tensor that would not
+become smaller is stored uncoded. If a coded byte would represent more than 1,024 symbols on average, all tensors are stored uncoded. A
+small file therefore cannot contain huge tensors.
 
 In the description, ``coded`` maps the name of each tensor to an entry. The entry has the ``shape``. It also has the ``dtype``, or, for
-packed whole numbers (``masks.bits``), the number of ``bits``. If the tensor is coded, the entry has a list ``planes``: the counts and the
-number of bytes of each plane, null for an uncoded plane. The bytes of all planes follow each other in the order of the tensors' names.
+packed whole numbers (``masks.bits``), the number of ``bits``. If the tensor is coded, the entry has a list ``planes`` with one element for
+each plane: its counts and its number of bytes, or null if the plane is uncoded. The bytes of all planes follow each other in the order of
+the tensors' names.
 """
 
 import math

@@ -66,7 +66,7 @@ def add_parser(commands) -> None:
     text.add_argument(
         "--moses-no-dash-splits",
         action="store_true",
-        help="Moses did not split words at dashes, as with fairseq's flag of this name",
+        help="the data was tokenised by Moses without splitting words at dashes; fairseq has a flag of this name",
     )
     text.add_argument("--lowercase", action="store_true", help="the data are in lower case")
     card = parser.add_argument_group("a model card, with Hugging Face's metadata header")

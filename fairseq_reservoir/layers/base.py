@@ -161,7 +161,7 @@ def build_slot(letter: str, stack: str, config: SlotConfig) -> Slot:
         raise TypeError(f"its builder returned {sublayers!r:.60}; it must return a dict of Sublayers by name")
     if "cross" in sublayers and not sublayers["cross"].reads_source:
         raise ValueError(
-            f"{letter}: the name cross is reserved for attention to the source, because a sublayer of this name is always trained; "
+            f"{letter}: a sublayer named 'cross' is always trained, so only attention to the source may have this name; "
             "rename the sublayer"
         )
     return slots[stack](sublayers)

@@ -138,7 +138,8 @@ def _check_pieces(flags: TextFlags, text: TextParts, task: Any) -> None:
         )
     if not checked and not symbols & set(pieces.cut_tokens(pieces.join_tokens(text.source[: 10 * _CHECKED_SENTENCES]))):
         raise InputError(
-            f"{flags.pieces_flag}: the dictionary in {task.cfg.data} has no pieces of this file; give the file that prepared these data"
+            f"{flags.pieces_flag}: no subword piece of this file is in the dictionary in {task.cfg.data}; "
+            "give the file that was used to prepare these data"
         )
 
 

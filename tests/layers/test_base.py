@@ -72,5 +72,5 @@ def test_a_decoder_layer_is_called_as_fairseq_does(kind, memory_dim):
 def test_the_name_of_the_attention_to_the_source_is_taken(monkeypatch):
     """No letter freezes a sublayer with this name, so any other sublayer there would silently stay trained."""
     monkeypatch.setitem(BUILDERS, "Y", lambda config, stack: {"cross": Double(config)})
-    with pytest.raises(ValueError, match="^Y: the name cross is reserved for attention to the source"):
+    with pytest.raises(ValueError, match="^Y: a sublayer named 'cross' is always trained"):
         build_slot("Y", "encoder", slot_config())

@@ -62,7 +62,7 @@ def read_numbers(args, names=_NUMBERS) -> None:
     fairseq's parser does not convert the text of a flag if the flag's default refers to another option.
 
     Raises:
-        InputError: a value is not a whole number of 64 bits.
+        InputError: a value is not a whole number that fits into 64 bits.
     """
     for name in names:
         value = getattr(args, name, None)
@@ -73,7 +73,7 @@ def read_numbers(args, names=_NUMBERS) -> None:
                 raise InputError(f"{flag_of(name)} {value!r}: must be a whole number") from None
             setattr(args, name, value)
         if isinstance(value, int) and not -_MOST <= value <= _MOST:
-            raise InputError(f"{flag_of(name)} {value}: must be a whole number of 64 bits")
+            raise InputError(f"{flag_of(name)} {value}: must be a whole number that fits into 64 bits")
 
 
 def _is_reference(value) -> bool:

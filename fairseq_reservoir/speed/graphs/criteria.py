@@ -51,9 +51,9 @@ def counts(criterion: FairseqCriterion, sample: dict[str, Any], several: bool = 
     """Return ``ntokens``, ``nsentences`` and ``sample_size`` of a batch, without padding. The sample size divides the gradients.
 
     Args:
-        several: whether several ranks are trained. Ranks sum numbers on the host and numbers on the device separately. In ordinary steps,
-            fairseq's masked language model has its sample size on the device. Other ranks may run ordinary steps, so this rank's sample
-            size must be on the device, too.
+        several: whether several ranks train. Over all ranks, numbers on the host have one sum, and numbers on the device another. In
+            ordinary steps, fairseq's masked language model has its sample size on the device. Other ranks may run ordinary steps, so
+            this rank's sample size must be on the device, too.
     """
     sentences, tokens = int(sample["nsentences"]), int(sample["ntokens"])
     size: Any = sentences if getattr(criterion, "sentence_avg", False) else tokens

@@ -71,7 +71,7 @@ def pad(sample: Mapping[str, Any], bucket: tuple[int, ...], padding: int, end: i
 
 
 def _grown(x: Tensor, shape: tuple[int, ...], fill: int, end: int | None, left: bool) -> Tensor:
-    """Copy x into the first rows of a tensor of ``shape``. New rows start with the token ``end``. If ``left``, they end with this token."""
+    """Copy x into the first rows of a tensor of ``shape``. In new rows, ``end`` is the first token, or the last one if ``left``."""
     grown = torch.full(shape, fill, dtype=x.dtype)
     if x.dim() == 1:
         grown[: len(x)] = x

@@ -184,7 +184,7 @@ def common_target(measured: list[Measured], metric: Metric) -> float:
 
 
 def common_horizons(measured: list[Measured]) -> dict[str, float]:
-    """Return, for each axis, the largest cost at which a run reaches its best score."""
+    """Return, for each kind of cost, the maximum over the runs of the cost at which a run reaches its best score."""
     found: dict[str, float] = {}
     for one in measured:
         for key, cost in one.to_best.items():

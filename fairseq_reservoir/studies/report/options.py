@@ -15,14 +15,14 @@ class ReportOptions:
         runs: folders; each is the folder of a run or contains such folders.
         out: folder to write; not used by ``measure``.
         metric: name of the validation score; see ``metrics.choose`` for the default.
-        target: score whose cost is compared; by default ``measures.common_target``.
-        horizon: end of the AUCC over time, in seconds; by default ``measures.common_horizons``.
+        target: score to reach; the report compares what each arm needs to reach it. By default ``measures.common_target``.
+        horizon: upper limit of the time axis of the AUCC, in seconds; by default ``measures.common_horizons``.
         baseline: name of the arm that all other arms are compared with; by default the first arm.
         against: configuration key; the report shows the scores against its values.
         references: file with the references of the test set; by default fairseq-generate's T-lines are used.
         choose: configuration key; among arms that differ only in this key, the report shows only the best arm.
         ignore: configuration keys in which the runs of an arm may differ.
-        points: additional files for the figure of file sizes, each (name, bytes, sacreBLEU) as text.
+        points: additional points in the figure of file sizes; each has three strings: a name, the size in bytes and sacreBLEU.
         comparisons: pairs of names of arms to compare; their p-values are corrected together.
         figures: whether figures are drawn.
 
