@@ -38,7 +38,9 @@ def test_the_walk_of_the_page():
     task = Namespace(source_dictionary=words, target_dictionary=words)
     called = files_called(lambda: ReservoirTransformer.build_model(options, task))
     walk = re.search(
-        r"^`LFLFL`, from flag to frozen tensor: (.*?)\. (Looked up.*?)\.$", PAGE, flags=re.DOTALL | re.MULTILINE
+        r"^`LFLFL`, from flag to frozen tensor: (.*?)\. (These files are looked up.*?)\.$",
+        PAGE,
+        flags=re.DOTALL | re.MULTILINE,
     )
     stops, looked_up = (re.findall(r"`([\w/]+\.py)`", part) for part in walk.groups())
     assert [path for path in called if path in stops] == stops and len(stops) == 10
