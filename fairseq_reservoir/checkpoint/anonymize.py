@@ -100,9 +100,9 @@ def _default(group: str, name: str, options: dict[str, Any]) -> Any:
 
 
 def _chosen(group: str, options: dict[str, Any]) -> Iterator[Any]:
-    """Yield the dataclasses that the options of a group select by name, such as the dataclass of ``--bpe gpt2``.
+    """Yield the registered dataclasses that the options of one group of the configuration select, such as the one of ``--bpe gpt2``.
 
-    The options of old checkpoints are one namespace, which may select a dataclass from each registry.
+    In old checkpoints, all options are in one namespace, which may select a dataclass from each registry.
     """
     registries = {name: registry["dataclass_registry"] for name, registry in REGISTRIES.items()}
     registries["task"] = TASK_DATACLASS_REGISTRY
@@ -121,7 +121,7 @@ def names_in_sentencepiece(model: bytes) -> list[str]:
 
 
 def sentencepiece_without_names(model: bytes) -> bytes:
-    """Return a SentencePiece model without file names. Text is split as before. Other bytes are returned unchanged."""
+    """Return a SentencePiece model without file names. Text is split as before. Bytes of any other kind are returned unchanged."""
     return _rewritten(model, lambda name: None)
 
 

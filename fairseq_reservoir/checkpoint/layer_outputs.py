@@ -62,7 +62,7 @@ class ProbedModel:
         data: folder written by fairseq-preprocess.
 
     Attributes:
-        depths: the embeddings and all layers, from the bottom up, including layers that were left out.
+        depths: the embeddings and all layers of the plan, from the bottom up. Layers that the model leaves out are counted.
         dictionary: dictionary of the tokens.
 
     Raises:

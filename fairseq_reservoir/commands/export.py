@@ -39,8 +39,8 @@ def add_parser(commands) -> None:
     parser.add_argument(
         "--compact",
         action="store_true",
-        help="compress masks and numbers almost to their entropy. Writing and reading such a file needs the package constriction"
-        " (extra compact). Files written without --compact do not need this package",
+        help="compress masks and numbers almost to their entropy. To write or read such a file, install the Python package"
+        " constriction (the extra 'compact'). Files written without --compact do not need it",
     )
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
     parser.add_argument("--data", metavar="DATA", help="folder of the dictionaries (default: the training's DATA)")
@@ -56,7 +56,9 @@ def add_parser(commands) -> None:
         "--bpe-codes", metavar="FILE", help="the codes of subword-nmt or fastBPE that split the source sentences"
     )
     text.add_argument(
-        "--with-text", action="store_true", help="store the dictionaries of data that are whole words, not word pieces"
+        "--with-text",
+        action="store_true",
+        help="store the dictionaries; for data that was split into whole words instead of word pieces",
     )
     text.add_argument(
         "--tokenizer",

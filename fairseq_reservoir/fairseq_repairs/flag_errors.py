@@ -54,13 +54,13 @@ def error_without_arch(error: RuntimeError) -> Exception:
 
 
 def check_parsed(parser, flags, words, is_complete: bool) -> None:
-    """Refuse text that hydra would change, and a choice such as ``--lr-scheduler`` without the flags that it needs.
+    """Refuse values that hydra would change. Also refuse a flag such as ``--lr-scheduler`` if flags that its value needs are missing.
 
     Args:
         parser: the parser of the command.
         flags: the namespace that the parser returned.
         words: the command line.
-        is_complete: whether ``flags`` has the defaults of flags that are not on the command line.
+        is_complete: whether the namespace also has the defaults of options that the command line does not give.
 
     Raises:
         InputError: one line with the flag.

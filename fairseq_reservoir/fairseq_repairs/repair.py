@@ -74,7 +74,7 @@ def repair(name: str, needed: Callable[[], bool] = _always):
 
 
 def apply(repairs: Iterable[Repair]) -> None:
-    """Apply the repairs in this order. Skip repairs that are not needed, are switched off, or have been applied before.
+    """Apply the given repairs one after another. Skip repairs that are not needed, are switched off, or have been applied before.
 
     Raises:
         InputError: ``FAIRSEQ_RESERVOIR_WITHOUT`` has an unknown name.

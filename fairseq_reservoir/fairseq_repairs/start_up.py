@@ -20,9 +20,9 @@ _NUMPY_NAMES = {"int": int, "float": float, "compat": SimpleNamespace(long=np.in
 def restore_numpy_names():
     """Restore the names in numpy that fairseq still uses.
 
-    numpy 1.24 removed ``np.int`` and ``np.float``, which fairseq's span masks and CRF layer use. A later version 2 of numpy removed
-    ``np.compat``, which fairseq uses in ``fairseq-interactive`` and in the text blocks of language models. Without this repair, a run ends
-    in the middle with an AttributeError.
+    numpy 1.24 removed ``np.int`` and ``np.float``, which fairseq's span masks and CRF layer use. A release after numpy 2.0
+    removed ``np.compat``, which fairseq uses in ``fairseq-interactive`` and in the text blocks of language models. Without this
+    repair, a run ends in the middle with an AttributeError.
     """
     for name in _NUMPY_NAMES.keys() - vars(np).keys():
         setattr(np, name, _NUMPY_NAMES[name])

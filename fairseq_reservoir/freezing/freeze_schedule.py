@@ -102,7 +102,8 @@ class FreezeSchedule:
             at = f"{change.flag}: at update {change.update}, {change.spec}"
             if change.freeze and matched & named:
                 raise InputError(
-                    f"{at} is frozen, but its parameter {min(matched & named)} is already frozen; freeze a parameter only once"
+                    f"{at} cannot be frozen, because an earlier entry freezes its parameter {min(matched & named)}; "
+                    "freeze a parameter only once"
                 )
             if not change.freeze and chosen - frozen:
                 raise InputError(

@@ -74,7 +74,10 @@ class _Enter(torch.autograd.Function):
 
 
 class _Leave(torch.autograd.Function):
-    """Identity on the outputs of a function. In the backward pass it runs before the function, and switches to torch's default."""
+    """Identity on the outputs of a function.
+
+    In the backward pass, this identity runs before the backward pass of the function, and switches to torch's default matrix product.
+    """
 
     @staticmethod
     def forward(ctx: Any, *outputs: Tensor | None) -> tuple[Tensor | None, ...]:

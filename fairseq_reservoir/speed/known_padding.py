@@ -18,15 +18,15 @@ TOKENS = ("src_tokens", "prev_output_tokens", "target")
 def mark(sample: Mapping[str, Any], host: Mapping[str, Any] | None = None, *, always: bool = False) -> None:
     """Mark the token tensors of a batch on a device, so that ``tokens.eq(i).any()`` needs no copy to the host.
 
-    ``tokens.eq(i)`` is computed on the device as before. Only ``tokens.eq(i).any()`` is a tensor on the CPU. The ``type_as(x)`` of this
-    tensor fills a tensor on the device of x without a copy from the CPU. The token tensors get instance attributes, not a new class, so
+    ``tokens.eq(i)`` is computed on the device as before. Only ``tokens.eq(i).any()`` is a tensor on the CPU. Its method ``type_as(x)``
+    creates the result on the device of x, so nothing is copied from the CPU. The token tensors get instance attributes, not a new class, so
     that all operations run at their usual speed. Results of operations, such as slices, are plain tensors.
 
     Args:
         sample: the batch on the device, as fairseq's collaters build it. Its token tensors are changed in place.
         host: the same batch on the CPU. If it is missing, or is on the device too, nothing is marked.
-        always: let ``any()`` return True without reading ``host``, even if the tokens change later. A CUDA graph replays the same
-            operations for all batches, so these operations must always use the padding masks.
+        always: make ``any()`` return True in every case. ``host`` is not read, and later changes of the tokens do not matter. A CUDA
+            graph replays the same operations for all batches, so these operations must always use the padding masks.
     """
     before = _tokens(host or {})
     for name, tokens in _tokens(sample).items():

@@ -115,7 +115,7 @@ def measure(
     """Compare both settings on the three products of linear layers: output, gradient of the input, gradient of the weight.
 
     "medium" cannot be used if its error, measured against float64, is clearly larger than the error of "highest". Some processors multiply
-    in bf16 with "medium". If both settings return the same bits, the processor has only one kind of product.
+    in bf16 with "medium". If both settings return the same bits, the processor has only one kind of matrix product.
 
     Args:
         weights: the number of weights of each shape, (in, out).
@@ -139,7 +139,7 @@ def measure(
             text = f"the error of oneDNN's products is {errors[1]:.0e}, the error of the default products is {errors[0]:.0e}"
             return Measured(float("inf"), text)
     if same:
-        return Measured(1.0, "this processor has only one kind of product")
+        return Measured(1.0, "this processor has only one kind of matrix product")
     if not timed:
         return Measured(0.0, "as in the resumed run")
     times = {USUAL: 0.0, OTHER: 0.0}

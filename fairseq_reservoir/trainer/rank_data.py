@@ -84,7 +84,7 @@ def refuse_other_data(name: str, contents: list, hashes: list) -> None:
         hashes: the hash of every rank.
 
     Raises:
-        InputError: always. The message names the rank and both sizes, or the first dictionary entry that differs.
+        InputError: always. The message names the rank. It also has both sizes, or, if they are equal, the first different entry.
     """
     rank = next(rank for rank, found in enumerate(hashes) if found != hashes[0])
     ours, first = contents[rank], contents[0]

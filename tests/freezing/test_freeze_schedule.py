@@ -44,7 +44,7 @@ def test_a_tied_parameter_can_be_frozen_by_a_second_name():
     assert schedule.frozen(9) == {*ENCODER, *DECODER[:2]}
     with pytest.raises(
         InputError,
-        match="at update 9, encoder is frozen, but its parameter encoder.embed_tokens.weight is already frozen",
+        match="at update 9, encoder cannot be frozen, because an earlier entry freezes its parameter encoder.embed_tokens.weight",
     ):
         schedule_of_flags(NAMES, schedule="1:encoder;9:encoder", aliases=TIED)
 
@@ -162,7 +162,7 @@ def test_against_a_replay(steps, data):
         ({"update_every": "ffn:²"}, "'ffn:²' is not COMPONENT:N"),
         (
             {"schedule": "0:ffn;7:encoder.layers.0"},
-            "at update 7, encoder.layers.0 is frozen, but its parameter encoder.layers.0.fc1.weight is already frozen; freeze a",
+            "at update 7, encoder.layers.0 cannot be frozen, because an earlier entry freezes its parameter encoder.layers.0.fc1.weight; ",
         ),
         (
             {"schedule": "7:-emb"},

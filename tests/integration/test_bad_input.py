@@ -72,7 +72,8 @@ MISTAKES = {
 LATE_MISTAKES = {
     "everything pinned": (
         f"{SUPERMASK} --mask-pin 0.9999999",
-        "--mask-pin 0.9999999: pins all mask entries of encoder.embed_tokens, so none is learned; give a value below 0.96875",
+        "--mask-pin 0.9999999: pins all mask entries of encoder.embed_tokens, so none is learned. Its shortest rows have only 16 "
+        "entries; give a value below 0.96875",
     ),
     "everything frozen": (
         f"{SUPERMASK} --freeze att,ffn,emb,ln,out",

@@ -75,7 +75,10 @@ def test_equal_bits_are_not_timed():
     torch.backends.cpu.get_cpu_capability() != "AVX2", reason="only with AVX2 do both settings name one product"
 )
 def test_this_processor_has_one_product():
-    assert measure(WEIGHTS, 1024) == Measured(1.0, "this processor has only one kind of product") and SETTING() == USUAL
+    assert (
+        measure(WEIGHTS, 1024) == Measured(1.0, "this processor has only one kind of matrix product")
+        and SETTING() == USUAL
+    )
 
 
 @pytest.mark.parametrize("other, chosen", [(other_order, OTHER), (torch.matmul, USUAL), (in_bf16, USUAL)])

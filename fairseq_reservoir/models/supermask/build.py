@@ -92,8 +92,8 @@ def refuse_pin_of_everything(model, options) -> None:
     if full and not options.mask_random:
         name, columns = full[0][0], min(m.weight_shape[1] for _, m in full)
         raise InputError(
-            f"--mask-pin {options.mask_pin}: pins all mask entries of {name}, so none is learned; give a value below "
-            f"{1 - 0.5 / columns:.6g}, because the shortest rows have {columns} entries"
+            f"--mask-pin {options.mask_pin}: pins all mask entries of {name}, so none is learned. Its shortest rows have only "
+            f"{columns} entries; give a value below {1 - 0.5 / columns:.6g}"
         )
 
 

@@ -37,7 +37,7 @@ class SupermaskOneLayerTransformerLM(DescribedInCheckpoint, FoldsMasks, FairseqL
     @classmethod
     @torch.inference_mode(False)
     def build_model(cls, cfg, task):
-        """Build the model around one random layer."""
+        """Build the model. All its layers share the weights of one random layer."""
         options = as_namespace(cfg)
         check_mask_options(options)
         plans = mask_plans(options, DEPTHS)

@@ -79,7 +79,7 @@ class SupermaskOneLayerRoberta(HeadsInTable, DescribedInCheckpoint, FoldsMasks, 
     @classmethod
     @torch.inference_mode(False)
     def build_model(cls, args, task):
-        """Build the model around one random layer."""
+        """Build the model. All its layers share the weights of one random layer."""
         options = complete_options(args, task)
         check_mask_options(options)
         plans = mask_plans(options, DEPTHS)

@@ -113,7 +113,7 @@ def read_test(folder: Path, references: list[str] | None) -> Test:
             " --remove-bpe sentencepiece for subwords with ▁, or with --remove-bpe for subwords with @@"
         )
     if test.counts.unknown:
-        cure = "; name a file with the original references with --references" if hypotheses else ""
+        cure = "; give --references FILE, where FILE has the original references" if hypotheses else ""
         test.remarks.append(
             f"{test.counts.unknown} references contain <<unk>> in place of words outside the dictionary{cure}"
         )

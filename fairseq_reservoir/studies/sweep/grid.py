@@ -61,7 +61,7 @@ class Axis:
 
 
 def read_grid(path: str, out: str) -> tuple[list[Run], list[Choice]]:
-    """Read a grid file. Return its runs, beginning with the first seed, and the choices to make with the first seed.
+    """Read a grid file. Return its runs, those of the first seed first, and the choices that the results of this seed decide.
 
     Args:
         path: the grid file, YAML.

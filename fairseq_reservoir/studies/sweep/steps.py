@@ -1,4 +1,4 @@
-"""Steps of a run: its commands in order, the names of the steps and of their logs, and the file ``command`` that lists them."""
+"""Steps of a run: its commands in order, and the names of the steps and of their logs. The file ``command`` lists the commands."""
 
 import re
 import shlex

@@ -124,7 +124,8 @@ def test_scores_of_subwords_are_named(run, piece):
 def test_other_references(run, tmp_path):
     generated(run.folder, ["<<unk>> " + line for line in REFERENCES], translations(12))
     assert read_test(run.folder, None).remarks == [
-        "20 references contain <<unk>> in place of words outside the dictionary; name a file with the original references with --references"
+        "20 references contain <<unk>> in place of words outside the dictionary; give --references FILE, "
+        "where FILE has the original references"
     ]
     (run.folder / "references").write_text("\n".join(REFERENCES) + "\n")
     assert read_test(run.folder, None).bleu == pytest.approx(expected(translations(12)))
