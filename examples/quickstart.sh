@@ -4,10 +4,12 @@
 #   CORPUS=homeassistant | libreoffice | PATH_PREFIX (your PATH_PREFIX.en and PATH_PREFIX.de)
 #   SRC=en TGT=de   languages
 #   PLAN=LFLFL      one letter for each encoder layer: L is trained, F and T are frozen reservoirs
-#   MAX_UPDATE=...  SEED=1   number of updates and random seed of the training
+#   MAX_UPDATE=1500  SEED=1   number of updates and random seed of the training; with 200 updates, translations are poor
 #   WORK=FOLDER     output folder (default: runs/quickstart/...)
 #   MINI=1          a test run of about a minute
 set -euo pipefail
+if [[ ${1-} == --help || ${1-} == -h ]]; then sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit; fi
+[[ $# == 0 ]] || { echo "quickstart: $1: the only argument is --help; settings are variables, as in MAX_UPDATE=200 bash examples/quickstart.sh" >&2; exit 2; }
 corpus=${CORPUS:-homeassistant} src=${SRC:-en} tgt=${TGT:-de}
 case $corpus in homeassistant | libreoffice | /*) ;; *) corpus=$PWD/$corpus ;; esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -12,7 +12,7 @@ from torch import nn
 from fairseq_reservoir import api
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.masks.masked_linear import MaskedLinear
-from tests.support.building import build
+from tests.support.building import build, build_supermask
 
 ROOT = Path(__file__).parents[1]
 
@@ -105,6 +105,17 @@ def test_masks_that_are_multiplied_into_weights():
     model.make_generation_fast_()
     with pytest.raises(InputError, match="load_model_ensemble"):
         api.masks(model)
+
+
+@pytest.mark.parametrize(
+    "trained", [{}, {"mask_trained_weights": "ternary"}, {"mask_embeddings": "8", "mask_row_gain": True}]
+)
+def test_the_table_of_a_model_prepared_for_translation(trained):
+    """It is the table of the trained model. The tied embeddings are a trained copy once plain weights have replaced scores."""
+    model = build_supermask(**trained)
+    before = api.slot_table(model)
+    model.make_generation_fast_()
+    assert str(api.slot_table(model)) == str(before)
 
 
 def test_a_checkpoint_finds_the_folder_of_its_data(of_numbers, with_text):

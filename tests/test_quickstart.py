@@ -141,6 +141,16 @@ def test_a_missing_corpus_is_named_before_anything_is_done(tmp_path):
     assert output.count("\n") == 1 and f"{tmp_path}/none.en does not exist" in output
 
 
+@pytest.mark.parametrize(
+    "words, status, text", [(["--help"], 0, "MAX_UPDATE="), (["30"], 2, "30: the only argument is --help")]
+)
+def test_help_and_other_arguments_start_nothing(words, status, text):
+    ended = subprocess.run(
+        ["bash", "examples/quickstart.sh", *words], cwd=ROOT, capture_output=True, text=True, timeout=20
+    )
+    assert ended.returncode == status and text in ended.stdout + ended.stderr
+
+
 def test_another_corpus_does_not_take_the_place_of_the_first(tmp_path):
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / ".corpus").write_text("/one/text-en-de\n")

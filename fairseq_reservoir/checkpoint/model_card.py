@@ -208,6 +208,8 @@ def _use(export: str, source: Checkpoint, text: TextParts | None) -> str:
             "Install the plugin fairseq_reservoir: `pip install .` in a clone of its repository. If `translate` then needs torch, run "
             "`bash scripts/setup.sh` there."
         )
+    if packed_file.is_compact(packed_file.read_body(export)):
+        install += " The file is compressed: also run `pip install constriction`."
     if "data-bin" in commands[0]:
         install += " `data-bin` is the output folder of fairseq-preprocess, run with the training dictionaries."
     return "\n".join([f"{install} Then run this in the folder of the file:", "", "```sh", *commands, "```"])

@@ -42,6 +42,7 @@ def freeze(model: nn.Module, spec: str) -> list[str]:
 
         fairseq's Transformers have components:
 
+        >>> from fairseq_reservoir.api import load
         >>> model = load("model.safetensors").models[0]
         >>> freeze(model, "att,encoder.ffn")[:2]
         ['encoder.layers.0.self_attn.k_proj.weight', 'encoder.layers.0.self_attn.k_proj.bias']
@@ -141,8 +142,11 @@ def slot_table(model: nn.Module) -> SlotTable:
         >>> table.records()[0]
         {'slot': '0', 'kind': '', 'state': 'frozen', 'parameters': 40, 'trained': 0, 'MFLOP/token': 6.4e-05}
     """
-    untrained = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    parameters = dict(model.named_parameters())
+    untrained = [name for name, parameter in parameters.items() if not parameter.requires_grad]
     built: SlotTable | None = getattr(model, "slot_table", None)
+    if built and any(entry.trained and entry.name not in parameters for entry in built.entries):
+        return built  # the model is prepared for translation: plain weights have replaced scores and latent weights
     seed = built.seed if built else 0
     table = table_of(model, {}, seed, untrained=untrained)
     if built is None:

@@ -78,6 +78,12 @@ def test_without_text_and_flags(of_numbers, tmp_path):
     assert ended.returncode == 0 and "Generate test with beam=5" in ended.stdout + ended.stderr, ended.stderr
 
 
+def test_a_compact_file_needs_another_package(of_numbers, tmp_path):
+    pytest.importorskip("constriction")
+    assert "constriction" not in export(of_numbers, tmp_path)[1]
+    assert "also run `pip install constriction`" in export(of_numbers, tmp_path, "--compact", "--force")[1]
+
+
 def test_a_language_that_yaml_reads_as_false(of_numbers, tmp_path, monkeypatch):
     from fairseq_reservoir.checkpoint import model_card
 
