@@ -23,7 +23,7 @@ def test_schedule_longer_than_the_training(toy_data, caplog):
     (warning,) = [record.getMessage() for record in caplog.records if "--mask-keep-schedule" in record.getMessage()]
     assert warning == (
         "--mask-keep-schedule 100:0.3: ends after --max-update 6; the trained model, its checkpoints and its exports will keep"
-        " a share 0.965 of the weights, not 0.3"
+        " a fraction 0.965 of the weights, not 0.3"
     )
 
 
