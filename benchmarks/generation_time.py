@@ -10,7 +10,6 @@ describes the comparison.
 
 import argparse
 import sys
-import time
 from pathlib import Path
 
 import torch
@@ -42,6 +41,7 @@ class Arm:
         search.beam, search.min_len, search.max_len_a, search.max_len_b = shape.beam, shape.length, 0, shape.length
         model.prepare_for_inference_(cfg)
         self.models = [model.to(shape.device)]
+        self.clock = pairs.clock_of(shape)
         self.generator = self.task.build_generator(self.models, search)
         net_input = models.random_batch(self.task.source_dictionary, shape)["net_input"]
         self.batch = {"net_input": {name: tensor.to(shape.device) for name, tensor in net_input.items()}}
@@ -52,11 +52,11 @@ class Arm:
 
     def step(self):
         """Translate the batch. Return its seconds."""
-        started = time.perf_counter()
+        started = self.clock()
         self.translate()
         if self.models[0].encoder.embed_tokens.weight.is_cuda:
             torch.cuda.synchronize()
-        return time.perf_counter() - started
+        return self.clock() - started
 
 
 def read_arguments(arguments):
@@ -81,7 +81,7 @@ def main(arguments=None):
     result = {"surroundings": facts, "arms": found}
     if given.promise:
         result["promise"] = pairs.check_promise(found, given.promise, given.at_most)
-    how = f"The batch has {batch}. The dictionary has {given.words:,} words."
+    how = f"The batch has {batch}. The dictionary has {given.words:,} words.{pairs.about_clock(given)}"
     pairs.write(given.output, result, pairs.markdown(result, [("seconds per batch", "seconds", ".4f")], how))
     return result
 

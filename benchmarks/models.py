@@ -11,10 +11,12 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from benchmarks.pairs import ROOT
 
+TRAINING = "--dropout 0.1 --optimizer adam --lr 1e-3 --lr-scheduler inverse_sqrt --warmup-updates 800 --clip-norm 1.0"
 COMMON = (
-    "--task dummy_mt --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --share-all-embeddings --dropout 0.1"
-    " --optimizer adam --lr 1e-3 --lr-scheduler inverse_sqrt --warmup-updates 800 --clip-norm 1.0"
+    f"--task dummy_mt --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --share-all-embeddings {TRAINING}"
 )
+MASKED = f"--task dummy_masked_lm --criterion masked_lm {TRAINING}"
+MASKED_SHARE = 0.15
 
 
 def import_plugin(threads=None):
@@ -30,13 +32,14 @@ def build(flags, shape):
     """Build configuration, task and model from ``flags``.
 
     Args:
-        flags: flags of fairseq-train, which override ``COMMON``.
+        flags: flags of fairseq-train, which override ``COMMON``. A RoBERTa trains as a masked language model, with ``MASKED``.
         shape: options of the command line: words, length, max_tokens, seed, device.
     """
-    sizes = (
-        f"--dict-size {shape.words} --src-len {shape.length} --tgt-len {shape.length} --max-tokens {shape.max_tokens}"
-    )
-    words = shlex.split(f"{COMMON} {sizes} --seed {shape.seed} {'--cpu' if shape.device == 'cpu' else ''} {flags}")
+    lengths, common = f"--src-len {shape.length} --tgt-len {shape.length}", COMMON
+    if "roberta" in flags:
+        lengths, common = f"--tokens-per-sample {shape.length}", MASKED
+    sizes = f"--dict-size {shape.words} {lengths} --max-tokens {shape.max_tokens}"
+    words = shlex.split(f"{common} {sizes} --seed {shape.seed} {'--cpu' if shape.device == 'cpu' else ''} {flags}")
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
     utils.set_torch_seed(cfg.common.seed)
     task = tasks.setup_task(cfg.task)
@@ -58,3 +61,18 @@ def random_batch(dictionary, shape):
     net_input = {"src_tokens": source, "src_lengths": lengths, "prev_output_tokens": target.roll(1, dims=1)}
     return {"id": torch.arange(sentences), "net_input": net_input, "target": target,
             "nsentences": sentences, "ntokens": target.numel()}  # fmt: skip
+
+
+def masked_batch(dictionary, shape):
+    """Batch in the format of fairseq's masked_lm, of the sentences of ``random_batch``. A share of the tokens is to be predicted."""
+    batch = random_batch(dictionary, shape)
+    generator = torch.Generator().manual_seed(shape.seed)
+    source = batch["net_input"]["src_tokens"]
+    chosen = torch.rand(source.shape, generator=generator) < MASKED_SHARE
+    chosen[:, 0] = True
+    target = source.masked_fill(~chosen, dictionary.pad())
+    net_input = {
+        "src_tokens": source.masked_fill(chosen, dictionary.unk()),
+        "src_lengths": batch["net_input"]["src_lengths"],
+    }
+    return {**batch, "net_input": net_input, "target": target}

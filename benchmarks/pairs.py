@@ -15,6 +15,7 @@ import re
 import statistics
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -273,9 +274,22 @@ def add_run(parser, output, warm_up):
     )
 
 
+def clock_of(given):
+    """Return the clock of ``--cpu-time``: seconds of this process on all its cores, or else of the world."""
+    return time.process_time if getattr(given, "cpu_time", False) else time.perf_counter
+
+
+def about_clock(given):
+    """Sentence about the clock for below the table; empty for the usual one."""
+    return " Seconds are those of the processor." if getattr(given, "cpu_time", False) else ""
+
+
 def add_arms(parser, at_most):
     """Add the arguments of benchmarks that compare architectures with the first one."""
     add_models(parser, "repeat; the first is the baseline")
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="measure the processor's seconds, which other processes lengthen less"
+    )
     parser.add_argument(
         "--promise", metavar="NAME", help="fail unless the lower end of this arm's interval is at most --at-most"
     )

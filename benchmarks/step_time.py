@@ -5,6 +5,8 @@ A step is fairseq's ``Trainer.train_step``: forward, loss, backward, clipping, o
 
   python benchmarks/step_time.py
   python benchmarks/step_time.py --pairs 10 --length 40 --arm "three: --arch transformer --encoder-layers 3" --arm ...
+  python benchmarks/step_time.py --length 512 --arm "bert: --arch reservoir_roberta_study" --arm "fnet: --arch reservoir_roberta_study
+      --reservoir-encoder MMMM"
 
 Three untimed steps come first: two measure peak memory (see ``memory``), and one counts the FLOPs of matrix products, forward and
 backward, with attention on the math backend.
@@ -12,7 +14,6 @@ backward, with attention on the math backend.
 
 import argparse
 import sys
-import time
 from pathlib import Path
 
 import torch
@@ -61,18 +62,20 @@ class Arm:
         if prepare:
             prepare(model)
         self.trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
-        self.batch = models.random_batch(task.source_dictionary, shape)
+        make_batch = models.masked_batch if cfg.criterion._name == "masked_lm" else models.random_batch
+        self.batch = make_batch(task.source_dictionary, shape)
+        self.clock = pairs.clock_of(shape)
         parameters = list(self.trainer.model.parameters())
         trained = sum(p.numel() for p in parameters if p.requires_grad)
         self.facts = {"parameters": sum(p.numel() for p in parameters), "trained": trained}
 
     def step(self):
         """Train one update. Return its seconds."""
-        started = time.perf_counter()
+        started = self.clock()
         self.trainer.train_step([self.batch], raise_oom=True)  # otherwise it would skip the update
         if self.trainer.cuda:
             torch.cuda.synchronize()
-        return time.perf_counter() - started
+        return self.clock() - started
 
     def count(self):
         """Train one update. Return the FLOPs of its matrix products."""
@@ -116,7 +119,8 @@ def add_arguments(parser):
 
 def facts_of(given):
     """Facts of machine and batch, and a sentence about them for below the table."""
-    batch = f"{models.sentences_of(given)} sentences of {given.length} tokens on either side"
+    sides = "" if all("roberta" in flags for _, flags in given.arm) else " on either side"
+    batch = f"{models.sentences_of(given)} sentences of {given.length} tokens{sides}"
     facts = pairs.surroundings(given.device, given.pairs) | {
         "batch": batch,
         "words": given.words,
@@ -125,7 +129,7 @@ def facts_of(given):
     return (
         facts,
         f"FLOPs count the matrix products of forward and backward pass. The peak counts the bytes of tensors."
-        f" The batch has {batch}, from a dictionary of {given.words:,} words.",
+        f" The batch has {batch}, from a dictionary of {given.words:,} words.{pairs.about_clock(given)}",
     )
 
 

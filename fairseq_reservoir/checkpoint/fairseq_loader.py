@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.models import ARCH_MODEL_REGISTRY
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 
 from ..errors import InputError
 from ..options.fairseq_flags import architecture_of
@@ -40,7 +40,7 @@ def read_export(
             for place in ("args", "cfg"):
                 _refuse_interpolations(path, place, state.get(place))
         refuse_unknown_kinds(path, state)
-        _refuse_regeneration(path, state, arg_overrides)
+        _request_regeneration(path, state, arg_overrides)
         if arg_overrides and model_path_checks.reads_a_model():
             model_path_checks.check_overrides(path, state, arg_overrides)
         if (read := _trained_with.get()) is not None:
@@ -87,16 +87,24 @@ def _state(path: str, arg_overrides: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def _refuse_regeneration(path: str, state: dict[str, Any], arg_overrides: dict[str, Any] | None) -> None:
-    """Refuse the option ``regenerate_weights`` if the model would ignore it."""
+def _request_regeneration(path: str, state: dict[str, Any], arg_overrides: dict[str, Any] | None) -> None:
+    """Set the option ``regenerate_weights`` of a model, also of one that was trained before the option existed.
+
+    Raises:
+        InputError: the model would ignore it.
+    """
     if not (arg_overrides or {}).get("regenerate_weights"):
         return
     options = getattr(state.get("cfg"), "model", None)
     name = architecture_of(options)
     if not hasattr(ARCH_MODEL_REGISTRY.get(name), "regenerate_weights"):
         raise InputError(
-            f"--regenerate-weights (regenerate_weights): works only with --arch supermask_..., but {path} has {name}; remove the option"
+            "--regenerate-weights (regenerate_weights): works only with --arch reservoir_..., supermask_... and frozen_..., but "
+            f"{path} has {name}; remove the option"
         )
+    if OmegaConf.is_config(options):
+        with open_dict(options):
+            options.regenerate_weights = True
 
 
 def _config(body: dict[str, Any]) -> Any:

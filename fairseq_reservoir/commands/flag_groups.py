@@ -31,7 +31,7 @@ GROUPS = {
     "masks: what they keep (supermask_*)": (
         "mask_keep_ratio mask_keep_schedule mask_scope mask_scores mask_kind mask_coats"
     ),
-    "masks: random weights (supermask_*)": "mask_init_weights mask_share mask_seed regenerate_weights",
+    "masks: random weights (supermask_*)": "mask_init_weights mask_share mask_seed",
     "masks: trained and fixed parts (supermask_*)": "mask_layernorm mask_embeddings mask_row_gain mask_pin mask_random",
     "masks: trained matrices instead of masks (supermask_*)": "mask_trained_weights",
     "masks: pretrained embeddings under the masks, instead of random ones (supermask_*)": "mask_embeddings_from",
@@ -45,6 +45,7 @@ GROUPS = {
     "training: a frozen prefix of the encoder, computed once (reservoir_*, frozen_*)": (
         "freeze_cache freeze_cache_mib freeze_cache_dtype frozen_prefix_no_dropout"
     ),
+    "inference: less memory (reservoir_*, supermask_*, frozen_*)": "regenerate_weights",
     "training: threads (any architecture)": "threads",
     "training: no backward pass through frozen layers (reservoir_*)": "backskip backskip_warmup backskip_anneal",
     "training: freezing on a schedule (--optimizer freeze_skip, or freeze_skip_NAME)": (

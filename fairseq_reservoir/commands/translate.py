@@ -88,6 +88,12 @@ def add_parser(commands) -> None:
         action="store_true",
         help="on a GPU, run each step of the beam search as a CUDA graph; translations may differ only by rounding",
     )
+    parser.add_argument(
+        "--regenerate-weights",
+        action="store_true",
+        help="needs less memory for a model with random tensors: draws those of a layer when the layer runs. Slower. The translations"
+        " are the same. Works with --engine torch, which it chooses",
+    )
     translation_engine.add_flags(parser)
     parser.set_defaults(run=run, prepares_itself=True)
 

@@ -58,11 +58,20 @@ def open_translator(known: Any) -> Any:
 
 def _check_flags(known: Any) -> None:
     if known.engine == "ctranslate2":
-        for flag, given in (("--cuda-graphs", known.cuda_graphs), ("--user-dir", known.user_dir)):
+        for flag, given in _flags_of_torch(known):
             if given:
                 raise InputError(f"{flag}: works only with --engine torch; remove {flag} or --engine ctranslate2")
     if known.int8 and known.engine == "torch":
         raise InputError("--int8: works only with --engine ctranslate2; remove --int8 or --engine torch")
+
+
+def _flags_of_torch(known: Any) -> list[tuple[str, Any]]:
+    """Return the flags that only torch honours, with their values."""
+    return [
+        ("--cuda-graphs", known.cuda_graphs),
+        ("--user-dir", known.user_dir),
+        ("--regenerate-weights", known.regenerate_weights),
+    ]
 
 
 def _reason_for_torch(known: Any) -> str | None:
@@ -80,8 +89,8 @@ def _reason_for_torch(known: Any) -> str | None:
         reason = "the package ctranslate2 is not installed"
     elif known.engine == "ctranslate2":
         return None
-    elif known.cuda_graphs or known.user_dir:
-        reason = f"of {'--cuda-graphs' if known.cuda_graphs else '--user-dir'}"
+    elif given := [flag for flag, value in _flags_of_torch(known) if value]:
+        reason = f"of {given[0]}"
     elif not known.int8 and not known.cpu and _has_torch() and _gpus() and _torch_is_for_gpus():
         reason = "this machine has a GPU"
     else:
@@ -122,7 +131,8 @@ def _with_torch(known: Any) -> Any:
 
     if known.cuda_graphs:
         os.environ.setdefault(GENERATION_GRAPHS, "1")
-    translator = load_translator(known.model)
+    overrides = {"regenerate_weights": True} if known.regenerate_weights else {}
+    translator = load_translator(known.model, **overrides)
     if torch.cuda.is_available() and not known.cpu:
         translator.cuda()
     return translator

@@ -17,6 +17,7 @@ from ..errors import InputError
 from ..layers.adapters.frozen_adapters import merge_adapters
 from ..layers.backskip.in_model import fit_state
 from ..plan.freeze_spec import ADAPTER, atom, layer_of
+from .regenerated import regenerate
 
 
 class Resumed(NamedTuple):
@@ -68,6 +69,9 @@ class DescribedInCheckpoint:
     # Pruning flag -> its value, such as "0,2". Empty if no stack is pruned.
     keeps: dict[str, str] = {}
 
+    # Whether to draw random tensors when their layer runs (``regenerate``).
+    regenerate_weights = False
+
     register_buffer: Callable[..., None]
 
     def remember_description(self, description: dict, kept: dict[str, str]) -> None:
@@ -82,9 +86,12 @@ class DescribedInCheckpoint:
         self.register_buffer(BUFFER, _encode(description | pruning))
 
     def make_generation_fast_(self, **kwargs):
-        """Prepare the model for inference: merge the adapters into their matrices, then run fairseq's preparation."""
+        """Prepare the model for inference: merge the adapters, run fairseq's preparation, then release tensors that a seed gives."""
         merge_adapters(self)
+        is_first = not getattr(self, "_is_generation_fast", False)
         super().make_generation_fast_(**kwargs)
+        if self.regenerate_weights and is_first:
+            regenerate(self)
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         """Load a state dict as fairseq does. With ``strict``, a state dict without a description must contain all random tensors."""

@@ -14,6 +14,7 @@ from ..layers.quant_noise import protect_frozen
 from ..options.fairseq_flags import ModelFlags
 from ..options.layer_options import FrozenLayerOptions
 from ..options.reading import read
+from ..options.speed_options import FastOptions
 from ..plan.freeze_spec import BACKSKIPS, FROZEN_INITS, TABLES
 from ..plan.layer_plan import Plans, layers_kept
 from ..plan.slot_table import SlotTable
@@ -67,6 +68,7 @@ def finish_reservoir(model, plans: Plans, options):
         add_backskips(model, plans.built, options)
     if options.reservoir_fast_dropout:
         use_fast_dropout(model)
+    model.regenerate_weights = read(FastOptions, options).regenerate_weights
     model.remember_description(_description(plans.unpruned, options), kept_layers(options))
     return model
 

@@ -1,7 +1,7 @@
 """The flags for faster training: ``--fast``, CUDA graphs, and the cache of a frozen prefix of the encoder."""
 
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Optional
 
 from .flags import Flags, option
 
@@ -10,9 +10,24 @@ MEMORY = "memory"
 DTYPES = {"exact": None, "bf16": "bfloat16", "fp16": "float16"}
 
 
+def regenerate_option(**rules: Any) -> Any:
+    """Return the field of ``--regenerate-weights`` with further rules."""
+    return option(
+        False,
+        "when translating or scoring, store no random tensor that a seed gives: draw those of a layer when the layer runs, and release "
+        "them when the next one does. Results have the same bits. With fairseq-generate, fairseq-interactive and fairseq-eval-lm, use "
+        "--model-overrides \"{'regenerate_weights': True}\". Refused in training",
+        **rules,
+    )
+
+
 @dataclass
 class FastOptions(Flags):
-    """The flags of all our models for faster training. The trained models are the same except for rounding and random numbers."""
+    """The flags of all our models for faster training, and for inference in less memory. Trained models do not depend on them, except
+    for rounding and random numbers.
+    """
+
+    regenerate_weights: bool = regenerate_option()
 
     fast: bool = option(
         False,

@@ -9,7 +9,7 @@ from ..plan.mask_choices import MASK_KINDS, RANKINGS, SCOPES, MaskChoices
 from .fairseq_flags import ModelFlags
 from .flags import SEED, check, check_ranges, option
 from .reading import read
-from .speed_options import FastOptions
+from .speed_options import FastOptions, regenerate_option
 
 # Every matrix keeps at least one weight. With a smaller share, the scale of this weight would overflow.
 SMALLEST_SHARE = 1e-9
@@ -146,13 +146,7 @@ class MaskOptions(FastOptions):
         "components to freeze at their initial values, for example att,encoder.ffn. The masks of frozen components are not trained",
         "SPEC",
     )
-    regenerate_weights: bool = option(
-        False,
-        "when translating, store no random weights: draw the weights of a layer when the layer runs, apply its mask, and delete them "
-        "afterwards. With fairseq-generate and fairseq-interactive, use --model-overrides \"{'regenerate_weights': True}\". Refused in "
-        "training",
-        excludes=_NOT_TRAINED,
-    )
+    regenerate_weights: bool = regenerate_option(excludes=_NOT_TRAINED)
 
 
 def check_mask_options(options: Namespace) -> None:

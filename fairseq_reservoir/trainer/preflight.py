@@ -24,12 +24,12 @@ from ..fairseq_repairs.interactive import call_in_a_session
 from ..fairseq_repairs.long_samples import name_long_sentences
 from ..fairseq_repairs.unknown_words import replace_unknown_words
 from ..freezing import freeze_skip_flags
-from ..models.supermask.inference import refuse_in_training
 from ..options.component_options import ComponentOptions
 from ..options.fairseq_flags import choice_of
 from ..options.flags import check_texts
 from ..options.layer_options import FrozenLayerOptions
 from ..options.reading import read
+from ..options.speed_options import FastOptions
 from ..options.supermask_options import MaskOptions
 from ..speed import freeze_cache, threads
 from . import fairseq_flags
@@ -86,7 +86,7 @@ def check_training(cfg):
         check_log_file(cfg.common.log_file)
     fairseq_flags.check(cfg)
     refuse_empty_texts(cfg.model)
-    refuse_in_training(cfg.model)
+    refuse_regeneration(cfg.model)
     check_start(cfg.checkpoint, cfg.model)
     freeze_skip_flags.check_flags(cfg)
     freeze_cache.check_flags(cfg)
@@ -97,6 +97,15 @@ def check_training(cfg):
     threads.read_setting()
     if is_first_on_host(cfg.distributed_training):
         check_data(cfg)
+
+
+def refuse_regeneration(model):
+    """Refuse ``--regenerate-weights``, which is for inference."""
+    if read(FastOptions, model).regenerate_weights:
+        raise InputError(
+            "--regenerate-weights: not supported in training; give it to fairseq-generate as"
+            " --model-overrides \"{'regenerate_weights': True}\""
+        )
 
 
 def refuse_fp16_of_frozen_layers(cfg):

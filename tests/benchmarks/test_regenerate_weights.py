@@ -26,5 +26,5 @@ def test_a_run(tmp_path):
     assert result["promise"] == {"arm": "bits", "at_most": 0.0001, "holds": False}
     folded, bits = result["arms"]
     assert bits["weights"] < folded["weights"] / 8 and bits["ratio"] > 0
-    assert all(arm["peak"] >= arm["resident"] for arm in (folded, bits))
+    assert all(arm["peak"] >= arm["translating"] >= arm["resident"] for arm in (folded, bits))
     assert "weights, MiB" in (tmp_path / "out.md").read_text()

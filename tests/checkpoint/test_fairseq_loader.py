@@ -12,6 +12,7 @@ from fairseq_reservoir.checkpoint import other_dictionary
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.fairseq_repairs.error_report import find_input_error
+from fairseq_reservoir.freezing.description import DescribedInCheckpoint
 from fairseq_reservoir.models.reservoir.transformer import ReservoirTransformer
 from fairseq_reservoir.trainer.install import install
 from tests.support.building import pad, sentences, shift
@@ -44,13 +45,22 @@ def test_model_overrides(translate, every_kind, exported):
     assert translate(exported, "--model-overrides", keep) == translate(every_kind.path, "--model-overrides", keep)
 
 
+def test_translating_without_stored_random_tensors(translate, every_kind, exported):
+    regenerate = ["--model-overrides", "{'regenerate_weights': True}"]
+    expected = translate(every_kind.path)
+    assert translate(exported, *regenerate) == translate(every_kind.path, *regenerate) == expected != []
+
+
 @pytest.mark.parametrize("overrides", [{"regenerate_weights": True}, {"regenerate_weights": True, "dropout": 0.0}])
-def test_weights_are_regenerated_only_for_masks(every_kind, exported, overrides):
-    """fairseq passes this option of supermask models to any model, and all others would ignore it."""
+def test_random_tensors_are_regenerated_only_in_our_models(every_kind, exported, overrides, monkeypatch):
+    """fairseq passes this option to any model, and its own models would ignore it."""
     for path in (exported, every_kind.path):
-        line = f"^--regenerate-weights .*: works only with --arch supermask_..., but {path} has reservoir_transformer; remove the option"
-        with pytest.raises(InputError, match=line):
-            checkpoint_utils.load_model_ensemble([str(path)], arg_overrides=overrides)
+        (model,), _ = checkpoint_utils.load_model_ensemble([str(path)], arg_overrides=overrides)
+        assert model.regenerate_weights
+    monkeypatch.delattr(DescribedInCheckpoint, "regenerate_weights")
+    line = "^--regenerate-weights .*: works only with --arch reservoir_..., supermask_... and frozen_..., but .* has reservoir_tr"
+    with pytest.raises(InputError, match=line):
+        checkpoint_utils.load_model_ensemble([str(every_kind.path)], arg_overrides=overrides)
 
 
 @torch.no_grad()

@@ -1,6 +1,7 @@
 """The recipes of frozen mixing: the README's table agrees with the commands."""
 
 import re
+import shlex
 
 import pytest
 import torch
@@ -94,3 +95,60 @@ def test_the_other_models_take_the_same_plans(flags):
     _, arch, *rest = flags.split()
     table = cli.plan(arch, rest)
     assert {row.kind[0] for row in table.rows if ".layers." in row.place} == {rest[-1][-1]}
+
+
+FNET = EXAMPLES / "frozen_mixing" / "fnet.sh"
+OWN_ROWS = re.findall(r"^\| `([a-z-]+)` \| [^`|]+ \| `(\w+)`(?: with `(.*)`)? \|$", README, flags=re.MULTILINE)
+OWN_ARMS = {arm: (plan, flags.split()) for arm, plan, flags in OWN_ROWS}
+
+
+def own_trainings(data, *further, **environment):
+    """Options of the two fairseq-train of FNet's own experiment."""
+    for name in ("train.tsv", "dev.tsv", "train.txt", "valid.txt", "test.txt"):
+        (data / name).touch()
+    ended = bash(
+        FNET, *further, DATA=str(data), SST2=str(data), RUNS=str(data / "runs"), DRY_RUN="1", GPUS="1", **environment
+    )
+    assert ended.returncode == 0, ended.stderr
+    lines = [line.partition("2>&1")[0] for line in ended.stdout.splitlines() if line.startswith("fairseq-train ")]
+    return [options.parse_args_and_arch(options.get_training_parser(), shlex.split(line)[1:]) for line in lines]
+
+
+def test_the_readme_has_all_arms_of_fnets_own_experiment():
+    assert OWN_ARMS.keys() == set(re.findall(r"^    ([a-z-]+)\) plan", FNET.read_text(), flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("arm", OWN_ARMS)
+def test_fnets_own_experiment(arm, data):
+    """FNet's configurations: 512 pieces, 64 samples per update, 1e-4 after 10,000 updates; then 64 sentences and 1e-5."""
+    pretraining, tuning = own_trainings(data, ARM=arm)
+    plan, flags = OWN_ARMS[arm]
+    for train in (pretraining, tuning):
+        assert (train.reservoir_encoder, train.encoder_layers, train.encoder_embed_dim) == (plan, 12, 768)
+        assert train.freeze == (flags[1] if flags else None) and train.max_positions == 512
+    assert pretraining.task == "masked_lm" and pretraining.tokens_per_sample == 512
+    assert (pretraining.max_tokens * pretraining.update_freq[0] // 512, pretraining.max_update) == (64, 1_000_000)
+    assert (pretraining.lr, pretraining.warmup_updates) == ([1e-4], 10_000)
+    assert (tuning.task, tuning.batch_size, tuning.lr, tuning.warmup_updates) == (
+        "sentence_prediction",
+        64,
+        [1e-5],
+        315,
+    )
+    assert tuning.finetune_from_model == f"{pretraining.save_dir}/checkpoint_last.pt"
+
+
+def test_hybrids_have_as_many_layers_at_study_size(data):
+    for arm, plan in {
+        "fnet-bottom": "2L2M",
+        "fnet-middle": "1M2L1M",
+        "fnet-mixed": "L1ML1M",
+        "fnet-top": "2M2L",
+    }.items():
+        pretraining, tuning = own_trainings(data, ARM=arm, SIZE="study")
+        assert pretraining.reservoir_encoder == tuning.reservoir_encoder == plan and pretraining.encoder_layers == 4
+
+
+def test_without_pretraining(data):
+    (tuning,) = own_trainings(data, ARM="fnet", UPDATES="0")
+    assert tuning.finetune_from_model is None

@@ -43,7 +43,7 @@ def trained(request, toy_data, tmp_path_factory):
 def eval_lm(monkeypatch, toy_data):
     """Return a function that scores the test set with a checkpoint by fairseq-eval-lm. It returns the loss in bits."""
 
-    def run(path):
+    def run(path, *further):
         results = []
         command = import_module("fairseq_cli.eval_lm")
         original = command.eval_lm
@@ -63,7 +63,7 @@ def eval_lm(monkeypatch, toy_data):
             "0",
         ]
         arguments += ["--sample-break-mode", "eos", "--tokens-per-sample", "16", "--user-dir", USER_DIR]
-        monkeypatch.setattr(sys, "argv", ["fairseq-eval-lm", *arguments])
+        monkeypatch.setattr(sys, "argv", ["fairseq-eval-lm", *arguments, *further])
         command.cli_main()
         return results[-1]["loss"]
 
@@ -121,6 +121,7 @@ def test_an_export_scores_as_the_checkpoint_does(trained, eval_lm, tmp_path, cap
     assert " bytes" in capsys.readouterr().out
     loss = eval_lm(trained.path)
     assert 0 < loss < 5 and eval_lm(out) == loss
+    assert eval_lm(out, "--model-overrides", "{'regenerate_weights': True}") == loss
     cli.main(["size", str(out)])
     assert f"{out.stat().st_size:,}" in capsys.readouterr().out
 

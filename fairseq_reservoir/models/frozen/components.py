@@ -55,6 +55,7 @@ class FrozenComponents(DescribedInCheckpoint):
         if type(model) is not cls:  # some models of fairseq construct a fixed class instead of ``cls``
             model = adopt(cls, model)
         model.component_options = options
+        model.regenerate_weights = options.regenerate_weights
         model.slot_table = model.compile_slot_table()
         model.remember_description(component_description(options), kept)
         return model

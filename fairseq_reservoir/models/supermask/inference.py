@@ -1,4 +1,4 @@
-"""Prepare supermask models for inference: multiply masks into weights, or regenerate random weights at each use."""
+"""Prepare supermask models for inference: multiply masks into weights, or keep only the masks of weights that are drawn when used."""
 
 import gc
 import logging
@@ -7,14 +7,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...errors import InputError
 from ...layers.replace import replace_modules
 from ...masks.masked_embedding import TiedProjection
 from ...masks.masked_weight import masked_modules
-from ...masks.regenerated import LayerCache, regenerated
+from ...masks.regenerated import regenerated
 from ...masks.rounded_weight import SharedLinear, rounded_modules
-from ...options.reading import read
-from ...options.supermask_options import MaskOptions
 from .stacks import RandomLayer
 
 logger = logging.getLogger(__name__)
@@ -40,14 +37,14 @@ def fold(model: nn.Module, regenerate: bool = False) -> None:
 
     Args:
         model: a supermask model in evaluation mode.
-        regenerate: store only masks, and regenerate random weights at each use where possible (``masks.regenerated``).
+        regenerate: where possible, store only masks, for ``freezing.regenerated`` (``masks.regenerated``).
     """
-    cache, stored = LayerCache(), []
+    stored = []
     new: dict[nn.Module, nn.Module | None] = {}
     for name, masked in masked_modules(model).items():
         if regenerate:
             table: Any = model.slot_table
-            new[masked] = regenerated(masked, masked.recipe, table.seed, cache)
+            new[masked] = regenerated(masked, masked.recipe, table.seed)
         if new.get(masked) is None:
             new[masked] = masked.folded()
             stored.append(name)
@@ -66,13 +63,4 @@ def fold(model: nn.Module, regenerate: bool = False) -> None:
     if regenerate and stored:
         logger.info(
             "--regenerate-weights: these weights are stored, because they cannot be regenerated: %s", ", ".join(stored)
-        )
-
-
-def refuse_in_training(config) -> None:
-    """Raise InputError if ``--regenerate-weights`` is given for training."""
-    if read(MaskOptions, config).regenerate_weights:
-        raise InputError(
-            "--regenerate-weights: not supported in training; give it to fairseq-generate as"
-            " --model-overrides \"{'regenerate_weights': True}\""
         )
