@@ -1,9 +1,11 @@
 """``fairseq-reservoir translate`` prints one line for each line of its input. An error is one line too."""
 
 import io
+import logging
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -187,3 +189,12 @@ def test_cuda_graphs(run, expected, monkeypatch):
     monkeypatch.setenv(GENERATION_GRAPHS, ON_CPU)
     assert run("\n".join(lines).encode(), "--scores", "--nbest", 2, "--batch-size", 2)[0]
     assert run("\n".join(lines).encode())[0] == translated
+
+
+def test_random_tensors_are_not_stored(run, expected, caplog):
+    lines, translated = expected
+    with caplog.at_level(logging.INFO):
+        assert run("\n".join(lines).encode(), "--regenerate-weights")[0] == translated
+    assert "engine: torch, because of --regenerate-weights" in caplog.messages or not find_spec("ctranslate2")
+    with pytest.raises(SystemExit):
+        run(b"", "--engine", "ctranslate2", "--regenerate-weights")
