@@ -95,7 +95,7 @@ def _request_regeneration(path: str, state: dict[str, Any], arg_overrides: dict[
     """
     if not (arg_overrides or {}).get("regenerate_weights"):
         return
-    options = getattr(state.get("cfg"), "model", None)
+    options: Any = getattr(state.get("cfg"), "model", None)
     name = architecture_of(options)
     if not hasattr(ARCH_MODEL_REGISTRY.get(name), "regenerate_weights"):
         raise InputError(

@@ -131,7 +131,7 @@ def _with_torch(known: Any) -> Any:
 
     if known.cuda_graphs:
         os.environ.setdefault(GENERATION_GRAPHS, "1")
-    overrides = {"regenerate_weights": True} if known.regenerate_weights else {}
+    overrides: dict[str, Any] = {"regenerate_weights": True} if known.regenerate_weights else {}
     translator = load_translator(known.model, **overrides)
     if torch.cuda.is_available() and not known.cpu:
         translator.cuda()

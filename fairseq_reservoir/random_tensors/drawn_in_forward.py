@@ -50,8 +50,9 @@ class DrawnTensor:
     def draw(self) -> Tensor:
         """Draw the values on the device of the model."""
         tensor = self.tensor
-        value = self.recipe.draw(self.seed).to(self.rounding).to(self.dtype)
-        return value.to(tensor.device, self.dtype if self.keeps_dtype else tensor.dtype)
+        value: Tensor = self.recipe.draw(self.seed).to(self.rounding).to(self.dtype)
+        drawn: Tensor = value.to(tensor.device, self.dtype if self.keeps_dtype else tensor.dtype)
+        return drawn
 
     def is_there(self) -> bool:
         """Return whether the tensor has its values. A conversion of the whole model may have rounded them."""

@@ -99,7 +99,13 @@ def test_the_other_models_take_the_same_plans(flags):
 
 FNET = EXAMPLES / "frozen_mixing" / "fnet.sh"
 OWN_ROWS = re.findall(r"^\| `([a-z-]+)` \| [^`|]+ \| `(\w+)`(?: with `(.*)`)? \|$", README, flags=re.MULTILINE)
-OWN_ARMS = {arm: (plan, flags.split()) for arm, plan, flags in OWN_ROWS}
+
+
+def expanded(plan):
+    return re.sub(r"(\d+)(\w)", lambda found: found[2] * int(found[1]), plan)
+
+
+OWN_ARMS = {arm: (expanded(plan), flags.split()) for arm, plan, flags in OWN_ROWS}
 
 
 def own_trainings(data, *further, **environment):
@@ -125,8 +131,8 @@ def test_fnets_own_experiment(arm, data):
     plan, flags = OWN_ARMS[arm]
     for train in (pretraining, tuning):
         assert (train.reservoir_encoder, train.encoder_layers, train.encoder_embed_dim) == (plan, 12, 768)
-        assert train.freeze == (flags[1] if flags else None) and train.max_positions == 512
-    assert pretraining.task == "masked_lm" and pretraining.tokens_per_sample == 512
+        assert train.freeze == (flags[1] if flags else None)
+    assert pretraining.task == "masked_lm" and pretraining.tokens_per_sample == tuning.max_positions == 512
     assert (pretraining.max_tokens * pretraining.update_freq[0] // 512, pretraining.max_update) == (64, 1_000_000)
     assert (pretraining.lr, pretraining.warmup_updates) == ([1e-4], 10_000)
     assert (tuning.task, tuning.batch_size, tuning.lr, tuning.warmup_updates) == (
