@@ -44,7 +44,7 @@ class DrawnTensor:
 
     @property
     def tensor(self) -> Tensor:
-        found: Any = getattr(self.owner, self.name)
+        found: Tensor = getattr(self.owner, self.name)
         return found
 
     def draw(self) -> Tensor:
