@@ -52,8 +52,9 @@ def test_translating_without_stored_random_tensors(translate, every_kind, export
 
 
 @pytest.mark.parametrize("overrides", [{"regenerate_weights": True}, {"regenerate_weights": True, "dropout": 0.0}])
-def test_random_tensors_are_regenerated_only_in_our_models(every_kind, exported, overrides, monkeypatch):
+def test_random_tensors_are_regenerated_only_in_our_models(every_kind, exported, toy_data, overrides, monkeypatch):
     """fairseq passes this option to any model, and its own models would ignore it."""
+    overrides = {**overrides, "data": str(toy_data)}
     for path in (exported, every_kind.path):
         (model,), _ = checkpoint_utils.load_model_ensemble([str(path)], arg_overrides=overrides)
         assert model.regenerate_weights
