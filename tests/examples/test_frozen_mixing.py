@@ -146,10 +146,10 @@ def test_fnets_own_experiment(arm, data):
 
 def test_hybrids_have_as_many_layers_at_study_size(data):
     for arm, plan in {
-        "fnet-bottom": "2L2M",
-        "fnet-middle": "1M2L1M",
-        "fnet-mixed": "L1ML1M",
-        "fnet-top": "2M2L",
+        "fnet-bottom": "LLMM",
+        "fnet-middle": "MLLM",
+        "fnet-mixed": "LMLM",
+        "fnet-top": "MMLL",
     }.items():
         pretraining, tuning = own_trainings(data, ARM=arm, SIZE="study")
         assert pretraining.reservoir_encoder == tuning.reservoir_encoder == plan and pretraining.encoder_layers == 4
