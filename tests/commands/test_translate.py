@@ -1,7 +1,6 @@
 """``fairseq-reservoir translate`` prints one line for each line of its input. An error is one line too."""
 
 import io
-import logging
 import os
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_reservoir import cli
+from fairseq_reservoir import checkpoint, cli
 from fairseq_reservoir.checkpoint import load_translator
 from fairseq_reservoir.commands import translate as command
 from fairseq_reservoir.commands.translate import read_lines
@@ -191,10 +190,17 @@ def test_cuda_graphs(run, expected, monkeypatch):
     assert run("\n".join(lines).encode())[0] == translated
 
 
-def test_random_tensors_are_not_stored(run, expected, caplog):
+def test_random_tensors_are_not_stored(run, expected, monkeypatch):
     lines, translated = expected
-    with caplog.at_level(logging.INFO):
-        assert run("\n".join(lines).encode(), "--regenerate-weights")[0] == translated
-    assert "engine: torch, because of --regenerate-weights" in caplog.messages or not find_spec("ctranslate2")
-    with pytest.raises(SystemExit):
-        run(b"", "--engine", "ctranslate2", "--regenerate-weights")
+    opened = []
+    original = checkpoint.load_translator
+    monkeypatch.setattr(
+        checkpoint, "load_translator", lambda *args, **options: opened.append(options) or original(*args, **options)
+    )
+    assert run("\n".join(lines).encode(), "--regenerate-weights")[0] == translated
+    assert opened == [{"regenerate_weights": True}]
+    if find_spec("ctranslate2"):
+        with pytest.raises(
+            SystemExit, match="--engine ctranslate2 --regenerate-weights: works only with --engine torch"
+        ):
+            run(b"", "--engine", "ctranslate2", "--regenerate-weights")
