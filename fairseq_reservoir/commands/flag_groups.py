@@ -45,12 +45,12 @@ GROUPS = {
     "training: a frozen prefix of the encoder, computed once (reservoir_*, frozen_*)": (
         "freeze_cache freeze_cache_mib freeze_cache_dtype frozen_prefix_no_dropout"
     ),
-    "inference: less memory (reservoir_*, supermask_*, frozen_*)": "regenerate_weights",
     "training: threads (any architecture)": "threads",
     "training: no backward pass through frozen layers (reservoir_*)": "backskip backskip_warmup backskip_anneal",
     "training: freezing on a schedule (--optimizer freeze_skip, or freeze_skip_NAME)": (
         "freeze_schedule freeze_progressive freeze_rotate freeze_update_every"
     ),
+    "inference: less memory (reservoir_*, supermask_*, frozen_*)": "regenerate_weights",
 }
 
 

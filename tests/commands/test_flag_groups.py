@@ -46,6 +46,7 @@ def test_order(groups):
         "freezing",
         "masks",
         "training",
+        "inference",
         "fairseq's",
     ]
 
