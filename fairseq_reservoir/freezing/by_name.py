@@ -86,6 +86,10 @@ def masks(model: nn.Module) -> dict[str, Tensor]:
     The masked weight is W' = g (W * M) with the random matrix W (``frozen_weight`` of the module), the mask M and a gain g. The entries of
     M are 0 and 1, and -1 in signed masks. M may also be a sum of several masks. The result is True where M is not 0.
 
+    To see the masks of a trained model, load its checkpoint with ``(model,), _ =
+    fairseq.checkpoint_utils.load_model_ensemble(["checkpoint_best.pt"])``. An export also needs the folder of its dictionaries:
+    ``arg_overrides={"data": "data-bin"}``.
+
     Args:
         model: any torch or fairseq model. For a model without masks, the result is empty.
 
