@@ -75,22 +75,16 @@ def read_gpt2(folder: str) -> Pretrained:
 
 
 def _block(given: dict[str, Tensor], depth: int, part: str) -> dict[str, Tensor]:
-    """Weights or biases of one block. The transpose of a bias is the bias."""
+    """Weights or biases of one block. ``t`` transposes a matrix and leaves a bias as it is."""
     there, here = f"h.{depth}", f"layers.{depth}"
-    names = {"attn.c_proj": "self_attn.out_proj", "mlp.c_fc": "fc1", "mlp.c_proj": "fc2"}
+    transposed = {"attn.c_proj": "self_attn.out_proj", "mlp.c_fc": "fc1", "mlp.c_proj": "fc2"}
     norms = {"ln_1": "self_attn_layer_norm", "ln_2": "final_layer_norm"}
-    projections = zip(
-        "qkv",
-        given[f"{there}.attn.c_attn.{part}"].t().chunk(3)
-        if part == "weight"
-        else given[f"{there}.attn.c_attn.{part}"].chunk(3),
-    )
+    projections = zip("qkv", given[f"{there}.attn.c_attn.{part}"].t().chunk(3))
     return {
         **{f"{here}.self_attn.{name}_proj.{part}": tensor for name, tensor in projections},
-        **{f"{here}.{ours}.{part}": given[f"{there}.{theirs}.{part}"].t() if part == "weight" else
-           given[f"{there}.{theirs}.{part}"] for theirs, ours in names.items()},
+        **{f"{here}.{ours}.{part}": given[f"{there}.{theirs}.{part}"].t() for theirs, ours in transposed.items()},
         **{f"{here}.{ours}.{part}": given[f"{there}.{theirs}.{part}"] for theirs, ours in norms.items()},
-    }  # fmt: skip
+    }
 
 
 def _read_safetensors(folder: str) -> dict[str, Tensor]:
