@@ -95,16 +95,10 @@ def choices(study: Study) -> Table:
 
 
 def to_best(study: Study) -> Table:
-    measured = [study.measured_runs(arm) for arm in study.arms]
-    columns = [
-        [cell(spread([get(one) for one in runs]), digits, arm) for runs, arm in zip(measured, study.arms)]
-        for get, digits in ((lambda one: one.best, study.metric.digits), (lambda one: one.epoch, 1))
-    ]
+    best = _column(study, study.metric.digits, lambda one: one.best)
+    epochs = _column(study, 1, lambda one: one.epoch)
     shares = SHARES if study.metric.higher else ()
-    for share in shares:
-        minutes = [spread([_over(one.to_share[share], 60) for one in runs]) for runs in measured]
-        columns.append([cell(one, 2, arm) for one, arm in zip(minutes, study.arms)])
-    best, epochs, *parts = columns
+    parts = [_column(study, 2, lambda one, share=share: _over(one.to_share[share], 60)) for share in shares]
     rows = [list(row) for row in zip(map(name_cell, study.arms), best, epochs, *_costs(study, "to_best"), *parts)]
     head = ["arm", f"best {study.metric.label}", "epochs", *_cost_head(study)]
     head += [f"minutes to {share:.0%}" for share in shares]
@@ -144,22 +138,27 @@ def _cost_head(study):
 def _costs(study, what):
     """Return columns: updates, minutes, seconds per update, and FLOPs if they are known for any run."""
 
-    def costs(key, scale):
-        return [
-            spread([_over(getattr(one, what).get(key), scale) for one in study.measured_runs(arm)])
-            for arm in study.arms
-        ]
-
-    rates = [spread([_rate(one, what) for one in study.measured_runs(arm)]) for arm in study.arms]
     columns = [
-        [cell(one, digits, arm) for one, arm in zip(found, study.arms)]
-        for found, digits in ((costs("updates", 1), 0), (costs("seconds", 60), 2), (rates, 4))
+        _column(study, 0, lambda one: getattr(one, what).get("updates")),
+        _column(study, 2, lambda one: _over(getattr(one, what).get("seconds"), 60)),
+        _column(study, 4, lambda one: _rate(one, what)),
     ]
-    columns += [column(costs("flops", axis.scale), study.arms) for axis in study.axes if axis.key == "flops"]
+    for axis in study.axes:
+        if axis.key == "flops":
+            costs = [
+                spread([_over(getattr(one, what).get("flops"), axis.scale) for one in study.measured_runs(arm)])
+                for arm in study.arms
+            ]
+            columns.append(column(costs, study.arms))
     is_reached = [updates is not EMPTY for updates in columns[0]]
     for costs_ in (*columns[:2], *columns[3:]):
         costs_[:] = [found if reached else NEVER for found, reached in zip(costs_, is_reached)]
     return columns
+
+
+def _column(study, digits, get):
+    """Return a column: for each arm, the mean and standard deviation over seeds of what ``get`` returns for a measured run."""
+    return [cell(spread([get(one) for one in study.measured_runs(arm)]), digits, arm) for arm in study.arms]
 
 
 def _rate(one, what):
