@@ -43,6 +43,6 @@ class GenerationGraphOptions(Flags):
     cuda_graphs: bool = option(
         False,
         "on a GPU, run each step of the decoder as one CUDA graph, because a small model otherwise waits for Python. Hypotheses are the "
-        "same except for rounding. The flag supports beam search with a single model, a Transformer of fairseq or of this package. Any "
-        "other search runs without graphs, and the log gives the reason. No effect on a CPU",
+        "same except for rounding. The flag supports beam search with a single model, a Transformer of fairseq or of this package. Other "
+        "searches run without graphs, and the log gives the reason. No effect on a CPU",
     )

@@ -29,7 +29,7 @@ class ComponentOptions(FreezeCacheOptions):
     freeze_except: Optional[str] = option(
         None,
         "freeze all components except these, written as for --freeze. Together with --freeze: freeze the components of --freeze except "
-        "these. An item without encoder, decoder or layers may name a component that the model lacks, such as pos with sinusoidal "
+        "these. An item that is only a component is ignored if the model does not have this component, for example pos with sinusoidal "
         "positions. Example: ln,pos,emb,out",
         "SPEC",
     )
@@ -58,9 +58,9 @@ class ComponentOptions(FreezeCacheOptions):
     )
     frozen_adapter: Optional[str] = option(
         None,
-        "train an adapter for every frozen matrix of attention and feed-forward blocks: a small change that is added to the matrix and "
-        "is 0 at the start. lora: a product of two trained matrices (Hu et al., 2021). vera: trained vectors around two random matrices "
-        "that all layers share (Kopiczko et al., 2024)",
+        "train an adapter for every frozen matrix of attention and feed-forward blocks. The adapter is a low-rank matrix that is added to "
+        "the frozen matrix and starts at 0. lora: a product of two trained matrices (Hu et al., 2021). vera: trained vectors around two "
+        "random matrices that all layers share (Kopiczko et al., 2024)",
         "ADAPTER",
         choices=ADAPTERS,
     )
@@ -73,7 +73,8 @@ class ComponentOptions(FreezeCacheOptions):
     )
     frozen_adapter_scale: bool = option(
         False,
-        "for each frozen matrix that has an adapter (--frozen-adapter), also train one factor. The factor is 1 at the start",
+        "with --frozen-adapter, also train one scalar for each adapter. The frozen matrix is multiplied by this scalar, which is 1 at the "
+        "start",
         needs=("frozen_adapter",),
     )
 

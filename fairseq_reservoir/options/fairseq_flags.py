@@ -80,7 +80,7 @@ class CriterionFlags:
 
 @dataclass
 class OptimizerFlags:
-    """Optimizer flags with a value in Python syntax, and the groups of the optimizer ``composite``."""
+    """Optimizer flags that contain Python code, and ``groups``, the parameter groups of the optimizer ``composite``."""
 
     adam_betas: Any = None
     adamax_betas: Any = None
@@ -126,7 +126,7 @@ class CheckpointFlags:
 
 
 def choice_of(group: Any) -> str | None:
-    """Return the name that is chosen in a group of a configuration, such as ``adam``. Return None if the group or its choice is missing."""
+    """Return the name chosen in a configuration group, such as "adam" in the group ``optimizer``. Return None if no name is chosen."""
     return getattr(group, "_name", None)
 
 

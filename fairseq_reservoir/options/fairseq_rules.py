@@ -195,7 +195,7 @@ def check_model(options: Any) -> None:
 
 
 def _check_limits(config: Any) -> None:
-    """Refuse 0, which means no limit, for ``--max-tokens`` or ``--batch-size`` if the other flag sets no limit either."""
+    """Refuse an unlimited batch size: ``--max-tokens`` or ``--batch-size`` is 0, and neither is positive."""
     values = Options(config).group("dataset")[1]
     for pair in _LIMITS:
         off = [name for name in pair if values.get(name) == 0]

@@ -17,7 +17,7 @@ _RULES = "rules"
 
 @dataclass
 class Flags:
-    """Base class of dataclasses of flags. ``_name`` is fairseq's name of the chosen model, optimizer and so on, such as ``adam``."""
+    """Base class of dataclasses of flags. fairseq stores the chosen model or optimizer, such as "adam", in ``_name``."""
 
     _name: Optional[str] = None
 
@@ -49,7 +49,7 @@ def option(
     excludes: Mapping[str, str] | None = None,
     **bounds: Any,
 ) -> Any:
-    """Return a dataclass field that defines a flag. ``check`` applies the rules, which are explained in ``FieldRules``."""
+    """Return a dataclass field that defines a flag. ``FieldRules`` explains the rules, ``check`` applies them."""
     rules = FieldRules(bounds, choices, needs, excludes or {})
     return field(default=default, metadata={"help": help_text, "metavar": metavar, _RULES: rules})
 
@@ -97,7 +97,7 @@ def _errors_of(one, values, rules):
 
 
 def given(name: str, value: Any) -> str:
-    """Format a flag as on a command line: ``--mask-random``, ``--mask-pin 0.1``."""
+    """Format a flag and its value as on a command line: ``--mask-random``, ``--mask-pin 0.1``."""
     if value is True:
         return flag_of(name)
     return f"{flag_of(name)} {shown(value) if isinstance(value, float) else value}"
@@ -133,7 +133,7 @@ def check_ranges(options) -> None:
             _check_cutoffs(flag, cutoffs)
     if flags.base_layers:
         raise InputError(
-            f"--base-layers {flags.base_layers}: not supported in models with frozen or masked parts; remove the flag"
+            f"--base-layers {flags.base_layers}: not supported in the models of this package; remove the flag"
         )
     _check_tied_output(flags)
 

@@ -1,4 +1,4 @@
-"""The flags that ``freeze_skip`` adds to those of its inner optimizer, and functions that parse these flags."""
+"""The flags that ``freeze_skip`` adds to the flags of its inner optimizer, and functions that parse the added flags."""
 
 import functools
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class FreezeSkipOptions(Flags):
 class Change:
     """A scheduled change: at ``update``, freeze the parameters of ``spec``, or train them again.
 
-    ``names`` lists the parameters if no freeze spec selects exactly these parameters.
+    If no freeze spec selects exactly the changed parameters, ``names`` lists them.
     """
 
     update: int

@@ -83,7 +83,7 @@ class FrozenLayerOptions(ComponentOptions):
     )
     frozen_dtype: str = option(
         "fp32",
-        "number type of the matrices of wholly frozen layers, in memory and in matrix products. bf16 halves the memory of these "
+        "dtype of the matrices of wholly frozen layers, in memory and in matrix products. bf16 halves the memory of these "
         "matrices, and is faster if the processor has bf16 instructions. With --bf16 the whole model is bf16 anyway. bf16 is refused "
         "with --fp16. Default: fp32",
         "TYPE",
@@ -91,8 +91,8 @@ class FrozenLayerOptions(ComponentOptions):
     )
     reservoir_fast_dropout: bool = option(
         False,
-        "on a CPU, dropout uses a fast random number generator with 16 bits per entry. The distribution is that of fairseq's dropout, but "
-        "the random numbers are different. No effect on a GPU",
+        "on a CPU, dropout uses a fast random number generator, which needs 16 random bits for each element. The distribution is that of "
+        "fairseq's dropout, but the random numbers are different. No effect on a GPU",
     )
     backskip: Optional[str] = option(
         None,
@@ -111,7 +111,7 @@ class FrozenLayerOptions(ComponentOptions):
     )
     backskip_anneal: float = option(
         0.99,
-        "after --backskip-warmup, the probability of a true gradient decreases. With the value P, it is P in the first update, P^2 in "
+        "after --backskip-warmup, the probability of a true gradient decreases. A value P means: probability P in the first update, P^2 in "
         "the second, P^3 in the third, and so on. With 1, all gradients are true; with 0, all are estimated. Default: 0.99",
         "P",
         at_least=0,
@@ -126,7 +126,7 @@ class ReservoirOptions(FrozenLayerOptions, DecoderPlanOptions, EncoderPlanOption
 
 
 def own_kinds() -> list[str]:
-    """Return a line with letters, name and module for each kind of layer that a ``--user-dir`` has registered."""
+    """Return one line for each kind of layer from a ``--user-dir``: letters, name and module."""
     own = [kind for kind in kinds.all_kinds() if kind.registered_by]
     return [f"{'/'.join(kind.letters)}  {kind.name}, of {kind.registered_by}" for kind in own]
 

@@ -1,4 +1,4 @@
-"""Rules for numeric flags: one ``Rule`` for each flag, and a check that returns an error for every value that breaks its rule."""
+"""Rules for numeric flags, and a check that reports every value that breaks its rule."""
 
 import math
 import operator
@@ -23,10 +23,11 @@ class Rule:
 
     Attributes:
         place: group and field in fairseq's configuration, such as ``optimization.clip_norm``.
-        above, at_least, below, at_most: bounds. A bound is a number, or the place of another flag. Such a place stands for the value of
-            that flag. In a tuple of bounds, only the largest bound applies.
+        above, at_least, below, at_most: bounds. A bound is a number, or the ``place`` of a flag that has this number as its value. In a
+            tuple of bounds, only the largest bound applies.
         besides: allowed values outside the bounds, each with its meaning, such as ``{-1: "no limit"}``.
-        only_with: the rule applies only if one of these names is chosen in the group, such as ``("inverse_sqrt",)``; empty for all names.
+        only_with: the rule applies only if one of these names is chosen in the group, such as ``("inverse_sqrt",)``. If empty, the rule
+            always applies.
         not_with: the rule does not apply if one of these names is chosen in the group.
         why: reason at the end of the message.
     """
@@ -67,7 +68,7 @@ class Options:
         self._groups: dict[str, tuple[Any, dict[str, Any]]] = {}
 
     def group(self, group: str) -> tuple[Any, dict[str, Any]]:
-        """Return the name that is chosen in a group, such as ``adam``, or None; and the group's values by name."""
+        """Return (chosen name, values by name) of a group. The chosen name, such as "adam", may be None."""
         if group not in self._groups:
             self._groups[group] = self._read(group)
         return self._groups[group]
@@ -106,7 +107,7 @@ def check(config: Any, rules: Iterable[Rule], called: Callable[[str], str] = fla
 
     Args:
         config: see ``Options``.
-        called: function that returns the name of a field for messages.
+        called: function that maps a field's name to its name in messages.
 
     Raises:
         InputError: one line with the first three errors, each with flag, value and the allowed range.
@@ -179,7 +180,7 @@ def shown(number: float) -> str:
 
 
 def allowed(rule: Rule, chosen: Any, options: Options, number: float, called: Callable[[str], str] = flag_of) -> str:
-    """Return the part of a message with the allowed values of a flag."""
+    """Describe the allowed values of a flag, for an error message."""
 
     def text(bound):
         found = _limit(bound, options)

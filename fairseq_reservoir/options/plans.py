@@ -1,9 +1,9 @@
 """Resolve the layer plans of a model's options to ``Plans`` once, and check them.
 
 On a command line, the architecture function resolves and checks the plans before any data is read. It writes the expanded plans and their
-depths into the options. fairseq then converts the options to text and copies them several times, so they cannot contain a ``Plans``
-object. Instead, ``resolve`` caches the ``Plans`` with the completed options as the key, and the model is built from the cached object. For
-options from hydra, from a checkpoint or from ``--model-overrides``, the plans are resolved when the model is built.
+depths into the options. fairseq then converts the options to text and copies the options several times, so the options cannot contain a
+``Plans`` object. Instead, ``resolve`` caches the ``Plans`` with the completed options as the key, and the model is built from the cached
+object. For options from hydra, from a checkpoint or from ``--model-overrides``, the plans are resolved when the model is built.
 """
 
 from argparse import Namespace
@@ -60,11 +60,11 @@ def plans_of(options: Namespace, depths: dict[str, int]) -> Plans:
 
 
 def resolve(options: Any, depths: dict[str, int]) -> Plans:
-    """Return the plans of a model. In its options, replace numbers of reservoirs by the expanded plans and their depths.
+    """Return the plans of a model. Write the expanded plans and their depths into ``options``, in place of the numbers of reservoirs.
 
     Args:
         options: the given options, before the defaults of the architecture are filled in.
-        depths: default depth of each stack, for a stack without a plan and without a given depth.
+        depths: default depth of each stack. It applies if neither a plan nor a depth is given.
 
     Raises:
         InputError: a plan is invalid, contradicts a given depth, or is given together with a number of reservoirs; a depth is below 1; the
@@ -122,7 +122,7 @@ def _letters(stack: str, depth: int, values: dict[str, Any]) -> str:
 
 
 def _completed(flags: PlanFlags, plans: Plans) -> PlanFlags:
-    """Add the expanded plans and their depths to the flags. Reset count, type and placement, because the plans contain them."""
+    """Add the expanded plans and their depths to the flags. Reset the flags that the plans replace: count, type and placement."""
     found: dict[str, Any] = dict(_OF_COUNTS)
     for stack, plan in plans.unpruned.items():
         found |= {f"reservoir_{stack}": "".join(slot.letter for slot in plan), f"{stack}_layers": len(plan)}
@@ -133,8 +133,8 @@ def check(options: Namespace, plans: Plans) -> None:
     """Check a model's complete options and plans before anything is built.
 
     Raises:
-        InputError: see ``check_layer_options``; or a layer of the plans cannot have the given width or number of heads; or no
-            layer of the decoder attends to the source.
+        InputError: ``check_layer_options`` refuses the options, a layer cannot have the given width or number of heads, or no layer of the
+            decoder attends to the source.
     """
     check_layer_options(options)
     flags = read(ModelFlags, options)
@@ -156,9 +156,9 @@ def check(options: Namespace, plans: Plans) -> None:
 
 
 def _check_flags_of_fairseqs_layer(flags, plans):
-    """Refuse flags that change only fairseq's own layers if the plan has other trained layers.
+    """Refuse flags that only fairseq's own layers support if the plan has trained layers of other kinds.
 
-    Otherwise the trained layers of the plan would differ not only in their kind, but also in the effect of the flag.
+    Such a flag would change only some of the trained layers, which would make a comparison of layer kinds unfair.
     """
     slots = [slot for plan in plans.unpruned.values() for slot in plan]
     letters = sorted({slot.letter for slot in slots if not (slot.kind.fairseqs or slot.frozen)})

@@ -11,20 +11,20 @@ DTYPES = {"exact": None, "bf16": "bfloat16", "fp16": "float16"}
 
 
 def regenerate_option(**rules: Any) -> Any:
-    """Return the field of ``--regenerate-weights`` with further rules."""
+    """Return the dataclass field of ``--regenerate-weights``. ``rules`` are the arguments of ``option`` that restrict the flag."""
     return option(
         False,
-        "when translating or scoring, store no random tensor that a seed gives: draw those of a layer when the layer runs, and release "
-        "them when the next one does. Results have the same bits. With fairseq-generate, fairseq-interactive and fairseq-eval-lm, use "
-        "--model-overrides \"{'regenerate_weights': True}\". Refused in training",
+        "when translating or scoring, do not keep random tensors in memory. The random tensors of a layer are drawn from the seed when the "
+        "layer runs, and released when the next layer runs. Results have the same bits. With fairseq-generate, fairseq-interactive and "
+        "fairseq-eval-lm, use --model-overrides \"{'regenerate_weights': True}\". Refused in training",
         **rules,
     )
 
 
 @dataclass
 class FastOptions(Flags):
-    """The flags of all our models for faster training, and for inference in less memory. Trained models do not depend on them, except
-    for rounding and random numbers.
+    """The flags of all our models for faster training and for inference in less memory. Except for rounding and random numbers, they do not
+    change results.
     """
 
     regenerate_weights: bool = regenerate_option()
@@ -32,7 +32,7 @@ class FastOptions(Flags):
     fast: bool = option(
         False,
         "train the same model faster. Dropout uses a fast random number generator. On a CPU, the loss skips padding. Attention and Adam "
-        "run in one kernel each. Losses differ from those without the flag by rounding, and with dropout also by other random numbers. "
+        "run in one kernel each. The flag changes losses by rounding and, with dropout, by different random numbers. "
         "The log and fairseq-reservoir plan list the active optimizations. Checkpoints do not depend on the flag",
     )
     cuda_graphs: bool = option(
@@ -70,7 +70,7 @@ class FreezeCacheOptions(FastOptions):
     )
     freeze_cache_dtype: str = option(
         "exact",
-        "number type in which --freeze-cache stores fp32 outputs. exact: unchanged. bf16, fp16: rounded, which halves the memory; the "
+        "dtype in which --freeze-cache stores fp32 outputs. exact: unchanged. bf16, fp16: rounded, which halves the memory; the "
         "first epoch already uses the rounded outputs. Default: exact",
         "TYPE",
         choices=tuple(DTYPES),

@@ -21,8 +21,8 @@ class RobertaVectorOptions(Flags):
 
     mask_embeddings_from: Optional[str] = option(
         None,
-        "start from the token and position embeddings of this RoBERTa checkpoint, of fairseq or of this package. Its width and "
-        "dictionary must be those of the new model. The file is read only when training starts",
+        "start from the token and position embeddings of this checkpoint of a RoBERTa (of fairseq or of this package). The checkpoint must "
+        "have the width and the dictionary of the new model. The file is read only when training starts",
         "CHECKPOINT",
     )
     encoder_embed_path: Optional[str] = option(None, _WORD_VECTORS, "FILE")

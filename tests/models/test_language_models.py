@@ -248,7 +248,7 @@ ADAPTIVE = {"adaptive_input": True, "adaptive_input_cutoff": "9"}
             {"character_embeddings": True},
             "--character-embeddings: not supported in models with a layer plan or masks; remove the flag",
         ),
-        (SUPERMASK, {"base_layers": 1}, "--base-layers 1: not supported in models with frozen or masked parts; remove the flag"),
+        (SUPERMASK, {"base_layers": 1}, "--base-layers 1: not supported in the models of this package; remove the flag"),
         (SUPERMASK, ADAPTIVE, "--adaptive-input: not supported with masked or rounded embeddings; use --mask-embeddings trained or frozen"),
         (SUPERMASK, {**ADAPTIVE, "mask_embeddings": "8"}, "--adaptive-input: not supported with masked or rounded embeddings"),
         (SUPERMASK, {"adaptive_softmax_cutoff": "9"}, "--adaptive-softmax-cutoff: not supported with masked or rounded embeddings"),

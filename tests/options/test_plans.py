@@ -73,7 +73,7 @@ def test_plans_of_options():
         ({"max_positions": 0, "max_source_positions": 0}, "--max-positions 0: must be from 1 to 1000000000"),
         ({"decoder_output_dim": 0}, "--decoder-output-dim 0: must be from 1 to 1000000"),
         ({"decoder_input_dim": -1}, "--decoder-input-dim -1: must be from 1 to 1000000"),
-        ({"base_layers": 1}, "--base-layers 1: not supported in models with frozen or masked parts; remove the flag"),
+        ({"base_layers": 1}, "--base-layers 1: not supported in the models of this package; remove the flag"),
         ({"quant_noise_pq": 2.0}, "--quant-noise-pq 2: must be from 0 to 1"),
         ({"quant_noise_pq_block_size": 0}, "--quant-noise-pq-block-size 0: must be from 1 to 1000000"),
         ({"adaptive_softmax_cutoff": "60,50"}, "--adaptive-softmax-cutoff 60,50: must be ascending whole numbers"),

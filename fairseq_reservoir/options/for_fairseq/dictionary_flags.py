@@ -1,4 +1,4 @@
-"""Parse and check flags with a dictionary as their value, in JSON or Python syntax, before any work starts."""
+"""Parse and check flags that contain a dictionary in JSON or Python syntax. Invalid values are refused before any work starts."""
 
 import ast
 import dataclasses
@@ -69,7 +69,7 @@ def _check_tokenizer(flags: TaskFlags) -> None:
 
 
 def read_json(flag: str, text: str) -> dict[str, Any]:
-    """Parse the value of a flag, a dictionary in JSON.
+    """Parse ``text``, the JSON dictionary in a flag.
 
     Raises:
         InputError: the text is not a dictionary in JSON.
@@ -86,7 +86,7 @@ def read_json(flag: str, text: str) -> dict[str, Any]:
 
 
 def read_python(flag: str, text: str) -> dict[str, Any]:
-    """Parse the value of a flag, a dictionary in Python syntax.
+    """Parse ``text``, the Python dictionary in a flag.
 
     Raises:
         InputError: the text is not a dictionary with text keys.
@@ -102,7 +102,7 @@ def read_python(flag: str, text: str) -> dict[str, Any]:
 
 
 def refuse_unknown(flag: str, key: str, known: Any, what: str) -> None:
-    """Refuse an unknown key. The message ends with the most similar known key, if one is similar.
+    """Refuse an unknown key. The message suggests a known key with a similar name, if there is one.
 
     Raises:
         InputError: ``key`` is not one of ``known``.

@@ -43,7 +43,7 @@ SIZES = {
 
 @dataclass
 class LanguageModelConfig(TransformerLanguageModelConfig, WordVectorOptions, FairseqDataclass):
-    """fairseq's options of ``transformer_lm``, and the flag for word vectors. hydra uses the same defaults as the command line."""
+    """fairseq's options of ``transformer_lm`` and ``--decoder-embed-path``. The defaults are those of fairseq's command line."""
 
     decoder_input_dim: int = option(
         "${model.decoder_embed_dim}", "width of the embedding. Default: --decoder-embed-dim", "N"
@@ -108,14 +108,14 @@ def as_decoder_config(options: Namespace) -> TransformerConfig:
     """Return fairseq's nested configuration of a language model's decoder, with our flags as further attributes.
 
     Raises:
-        InputError: see ``check_language_model``; or an ordinary output projection is tied to an adaptive input.
+        InputError: ``check_language_model`` refuses the options, or an ordinary output projection is tied to an adaptive input.
     """
     check_language_model(options)
     tied = options.share_decoder_input_output_embed and not options.adaptive_softmax_cutoff
     if options.adaptive_input and tied:
         raise InputError(
-            "--adaptive-input: makes several embedding tables, but the output projection has one table and is tied to the input (as in "
-            "the presets study and base); also give --adaptive-softmax-cutoff"
+            "--adaptive-input: makes several embedding tables, but the output projection has one table and is tied to the input (the "
+            "presets 'study' and 'base' tie them); also give --adaptive-softmax-cutoff"
         )
     config = as_transformer_config(options)
     flags = read(PositionFlags, options)

@@ -31,7 +31,7 @@ def fill_defaults(args, dataclass) -> None:
 
 
 def follow_seed(args, name: str) -> None:
-    """Set the seed option ``name`` to ``--seed`` if it is missing, because a namespace cannot resolve ``${common.seed}``."""
+    """If the seed option ``name`` is missing, set it to ``--seed``. A namespace cannot resolve its default, ``${common.seed}``."""
     if not hasattr(args, name):
         setattr(args, name, getattr(args, "seed", _OF_OTHER_GROUPS["seed"]))
 
@@ -57,7 +57,7 @@ def as_namespace(cfg) -> Namespace:
 
 
 def read_numbers(args, names=_NUMBERS) -> None:
-    """Convert texts of whole numbers to integers, in place.
+    """Convert the options ``names`` from text to integers, in place.
 
     fairseq's parser does not convert the text of a flag if the flag's default refers to another option.
 

@@ -50,7 +50,7 @@ def _complete(args, dataclass, fairseq_preset, sizes, seed):
 
 
 def register(model: str, presets: dict, default) -> None:
-    """Register an architecture ``<model>_<name>`` for each preset, and ``default`` as the architecture ``<model>``."""
+    """Register each preset as the architecture ``<model>_<name>``. Register the function ``default`` as the architecture ``<model>``."""
     for name, preset in presets.items():
         register_model_architecture(model, f"{model}_{name}")(preset)
     if model not in ARCH_MODEL_REGISTRY:
