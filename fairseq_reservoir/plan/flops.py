@@ -34,12 +34,12 @@ class Flow:
 
     Attributes:
         norm_first: names of the pre-norm layers, such as "encoder.layers.0".
-        behind_masks: shape of each masked random matrix. The key is the parameter name of the mask's scores. If the scores
-            are not trained, the key is the name that they would have as a parameter.
-        row_gains: parameter name of the row gain of each masked matrix with a row gain. The keys are as in ``behind_masks``.
-            Training a row gain needs the gradient of the whole matrix.
+        behind_masks: name of the mask's scores -> shape of the masked random matrix. A random mask has no scores, so its key is the name
+            that scores would have.
+        row_gains: key of ``behind_masks`` -> name of the matrix's row gain, if the matrix has one. Training a row gain needs the gradient
+            of the whole matrix.
         with_adapter_added: names of the matrices to which an adapter is added before the product.
-        source_unread: whether the decoder has no attention to the encoder's output.
+        source_unread: true if no decoder layer attends to the encoder's output.
         source_and_target: whether the decoder's self-attention also attends to the source (--cross-self-attention).
     """
 
@@ -57,7 +57,7 @@ class Tensor:
 
     Attributes:
         name: name as in freeze specs, see ``freeze_spec.plain``.
-        size: number of entries if the tensor is a matrix that multiplies the token's vector, else 0.
+        size: number of entries of a matrix that multiplies the token's vector; 0 for all other tensors.
         trained: whether the tensor is trained.
         differentiated: whether the backward pass computes the gradient of the matrix. A frozen matrix needs this gradient if a
             trained adapter is added to it.
@@ -102,9 +102,9 @@ def _count_group(
     counted: dict[str, tuple[int, int]],
     source_and_target: bool,
 ) -> None:
-    """Count the FLOPs of one step of the forward pass. Add the FLOPs of its tensors, ``group``, to ``counted``.
+    """Count the FLOPs of one step of the forward pass, which uses the tensors ``group``. Add the FLOPs to ``counted``.
 
-    ``trained`` records for each stack whether any tensor up to this step is trained. This function updates it in place.
+    ``trained`` maps each stack to whether any tensor before this step is trained. It is updated in place.
     """
     below = trained[stack]
     for tensor in group:
@@ -125,12 +125,12 @@ def _count_group(
 
 
 def _reads(attention: str, name: str) -> bool:
-    """Whether the tensor is a key or value projection of a decoder's ``attention``, which is ``self_attn`` or ``encoder_attn``."""
+    """Whether the tensor is a key or value projection of the decoder's ``attention`` ("self_attn" or "encoder_attn")."""
     return name.startswith("decoder.") and re.search(rf"\.{attention}\.[kv]_proj\.", name) is not None
 
 
 def _in_forward_order(tensors: list[Tensor], norm_first: frozenset[str]) -> Iterator[list[Tensor]]:
-    """Group a stack's tensors by their step of the forward pass, in order. The tensors of a group run in parallel."""
+    """Yield the tensors of each step of a stack's forward pass, in the order of the steps. The tensors of one step run in parallel."""
     unknown = {_layer(t.name) for t in tensors if _layer(t.name) and _step_in_layer(t.name, False) is None}
     keyed: list[tuple[tuple[int, ...], Tensor]] = []
     last_module, count, after_layers = None, 0, False
@@ -196,7 +196,9 @@ _IN_LAYER = tuple(
 
 
 def _step_outside(name: str, after_layers: bool) -> int:
-    """Index of the step that uses a tensor outside the layers. Unknown tensors come last before the layers, or last after the layers."""
+    """Index of the step that uses a tensor outside the layers. An unknown tensor has an extra step: the last one before the layers, or the
+    last one of all.
+    """
     rest = name.partition(".")[2]
     before, after = (
         next((i for i, pattern in enumerate(patterns) if re.match(pattern, rest)), len(patterns))

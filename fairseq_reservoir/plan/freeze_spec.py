@@ -82,7 +82,7 @@ _PLACE = re.compile(r"(?P<stack>encoder|decoder)(\.layers\.(?P<layer>\d+))?(\.|$
 
 
 def plain(name: str) -> str:
-    """Remove RoBERTa's additional level ``sentence_encoder`` from a name. Specs, slot tables and random tensors use the shorter name."""
+    """Remove RoBERTa's level ``sentence_encoder`` from a parameter name. Specs, slot tables and random tensors use the shorter name."""
     nested = "encoder.sentence_encoder."
     return f"encoder.{name.removeprefix(nested)}" if name.startswith(nested) else name
 
@@ -178,10 +178,10 @@ def selected(
         spec: a freeze spec.
         names: names of the parameters to choose from.
         flag: the spec's flag, for messages.
-        keeps_trained: whether the spec lists parameters to keep trained. If so, an item without stack and layers may match nothing if
-            another item matches. For example, a model with sinusoidal positions has no ``pos``.
-        pruned: whether layers of the model were removed. If so, any item may match nothing.
-        others: names of the model's other parameters. They are never selected, but belong to layers that items may name.
+        keeps_trained: whether the spec lists parameters to keep trained. An item that is only a component may then match nothing, provided
+            that another item matches. For example, a model with sinusoidal positions has no ``pos``.
+        pruned: whether layers of the model were removed. Any item may then match nothing.
+        others: names of the model's other parameters. They are never selected, but items may name their layers.
 
     Raises:
         InputError: an item matches nothing, or names layers that the model does not have. The message lists the model's

@@ -1,4 +1,4 @@
-"""Resolve ``--freeze`` and ``--freeze-except`` to parameter names, also in a pruned model."""
+"""Resolve ``--freeze`` and ``--freeze-except`` to parameter names, in pruned and unpruned models."""
 
 from ..errors import InputError
 from . import freeze_spec

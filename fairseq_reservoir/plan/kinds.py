@@ -35,7 +35,7 @@ class Kind:
         heads_divide: whether the number of heads must divide the width of the stack.
         kernel_sizes: whether ``--reservoir-kernel-sizes`` applies to the layer.
         takes_scalar_noise: whether the layer supports fairseq's --quant-noise-scalar, which only replaces ``Linear`` modules.
-        reservoir_type: value of ``--reservoir-type`` for the frozen form; None if the flag does not offer the kind.
+        reservoir_type: value of ``--reservoir-type`` that selects the frozen form; None if no value does.
         fairseqs: whether the layer is fairseq's own. Then fairseq can build and load it without this plugin.
         registered_by: the module that registered a user's own kind; "" for kinds of the package.
 
@@ -64,7 +64,7 @@ class Kind:
             if letter is not None and not (len(letter) == 1 and letter.isascii() and letter.isalpha()):
                 raise InputError(f"{letter!r}: the letter of a kind must be one of A to Z or a to z")
         if not self.letters or len(set(self.letters)) != len(self.letters):
-            raise InputError(f"{self.name}: a kind needs frozen_letter, trained_letter, or different letters for both")
+            raise InputError(f"{self.name}: give frozen_letter or trained_letter; if both are given, they must differ")
         if self.freezes != WHOLE and (isinstance(self.freezes, str) or not set(self.freezes) <= set(ATOMS)):
             raise InputError(
                 f"{self.name}: freezes is {self.freezes!r}; it must be {WHOLE!r} or a tuple of {' '.join(ATOMS)}"
@@ -78,17 +78,19 @@ class Kind:
                 f"{self.name}: refused is set for {', '.join(self.refused)}; set it for {' or '.join(STACKS)}, not for both"
             )
         if self.sees_source and "decoder" in self.refused:
-            raise InputError(f"{self.name}: sees_source is set, but the kind is refused in a decoder")
+            raise InputError(
+                f"{self.name}: sees_source is set, but the kind is refused in a decoder; remove one of these fields"
+            )
         if not self.name or set(self.name) & set(",|\n"):
             raise InputError(
                 f"{self.name!r}: the name of a kind cannot be empty or contain commas, bars or line breaks"
             )
         if self.fairseqs and self.registered_by:
             raise InputError(
-                f"{self.name}: fairseqs is set, but a kind from a --user-dir cannot be fairseq's own layer"
+                f"{self.name}: fairseqs is set, but a kind from a --user-dir cannot be fairseq's own layer; remove fairseqs"
             )
         if self.reservoir_type and self.freezes != WHOLE:
-            raise InputError(f"{self.name}: reservoir_type is set, but the kind does not freeze the whole layer")
+            raise InputError(f"{self.name}: reservoir_type is set, but freezes is not {WHOLE!r}; remove reservoir_type")
 
     @property
     def letters(self) -> tuple[str, ...]:
@@ -111,7 +113,7 @@ def register(kind: Kind) -> Kind:
     """Add a kind and return it. Registering an equal kind again changes nothing.
 
     Raises:
-        InputError: a registered kind has a letter, the name or the reservoir type of this kind, or this kind has the letter R.
+        InputError: another kind already uses a letter, the name or the reservoir type, or a letter is R.
     """
     if kind in all_kinds():
         return kind
@@ -127,7 +129,7 @@ def register(kind: Kind) -> Kind:
             f"{kind.name}: the letter {taken[0]} {reason}; free letters: {' '.join(free)}, and the same in lower case"
         )
     if kind.name in [other.name for other in all_kinds()] or kind.reservoir_type in reservoir_types():
-        raise InputError(f"{kind.name}: a kind with this name or this --reservoir-type exists already")
+        raise InputError(f"{kind.name}: another kind already has this name or this reservoir_type; choose another one")
     _BY_LETTER.update(dict.fromkeys(kind.letters, kind))
     return kind
 
@@ -158,7 +160,7 @@ def letters_where(stack: str | None = None, **attributes: object) -> tuple[str, 
 
 
 def frozen_letters(stack: str | None = None, **attributes: object) -> tuple[str, ...]:
-    """Return the letters from ``letters_where`` that freeze at least one tensor. T freezes its layer, L does not."""
+    """Return the letters from ``letters_where`` that freeze at least one tensor, such as T but not L."""
     return tuple(letter for letter in letters_where(stack, **attributes) if letter == kind_of(letter).frozen_letter)
 
 

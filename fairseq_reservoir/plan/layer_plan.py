@@ -1,8 +1,7 @@
 """Layer plans: one letter per layer slot of a stack, as in ``LLFLFLL`` or ``2LF2LF``.
 
-A slot is a place for one layer. Most capital letters stand for a frozen random layer, and the small letter for the same layer with
-training.
-Exceptions: ``L`` is fairseq's trained Transformer layer, ``T`` is the same layer frozen, and ``M`` has no parameters to freeze.
+A slot is a place for one layer. Most capital letters stand for a frozen random layer. The small letter stands for the same layer, but
+trained. Exceptions: ``L`` is fairseq's trained Transformer layer, ``T`` is the same layer frozen, and ``M`` has no parameters to freeze.
 ``kinds`` defines all letters.
 """
 
@@ -73,8 +72,8 @@ def expand(plan: str, flag: str, stack: str = "encoder") -> str:
         stack: ``encoder`` or ``decoder``. A decoder allows fewer letters.
 
     Raises:
-        InputError: the plan is empty or has more than ``MOST_LAYERS`` layers; a letter is unknown or not allowed in this stack; or a count
-            is 0 or has no letter behind it.
+        InputError: the plan is empty or has more than ``MOST_LAYERS`` layers; a letter is unknown or not allowed in this stack; a count is
+            0; or no letter follows a count.
     """
 
     def refuse(reason: str) -> NoReturn:
@@ -159,10 +158,10 @@ def slots(plan: str, layers_to_keep: str | None = None, flag: str = "--encoder-l
 def layers_kept(layers_to_keep: str | list[int], depth: int, flag: str) -> list[int]:
     """Return the sorted numbers of the layers to keep in a stack of ``depth`` layers: ``"2,0"`` -> ``[0, 2]``.
 
-    The value is a list if it comes from the command line of one of fairseq's own models. Otherwise it is a text.
+    On the command line of fairseq's own models, ``layers_to_keep`` is a list. Otherwise it is text.
 
     Raises:
-        InputError: the text is not a comma-separated list of different layers of that stack.
+        InputError: the text is not a comma-separated list of layers of this stack, or names a layer twice.
     """
     text = layers_to_keep if isinstance(layers_to_keep, str) else ",".join(map(str, layers_to_keep))
     numbers = [whole_number(k.strip()) for k in text.split(",")]

@@ -20,13 +20,13 @@ class MaskChoices:
         coats: additional keep ratios, each smaller than the one before. Each ratio has one binary mask, a coat. The coats are
             nested and summed: an entry of the sum is the number of coats that keep the weight (multicoated masks, Okoshi et al.,
             2022).
-        scope: the unit to which the ratio applies: each ``tensor``, each ``row``, or all tensors of a mask cache together
-            (``global``). With ``global``, each tensor keeps at least a tenth of its share, rounded down, because a tensor without kept
-            weights would pass no gradient to the tensors below.
+        scope: the unit to which the ratio applies: each ``tensor``, each ``row``, or all masked tensors of the model together (``global``).
+            With ``global``, each tensor keeps at least a tenth of its share, rounded down, because a tensor without kept weights would pass
+            no gradient to the tensors below.
         ranking: rank scores by ``magnitude`` or by ``value``.
         kind: ``binary`` or ``signed``. In a signed mask, a kept weight is multiplied by the sign of its score (Koster et al., 2022).
         pin: share of each row's mask entries that are fixed at random and have no scores (Otsuka et al., 2024).
-        random: the whole mask is fixed at random and has no scores (the baseline of learned masks).
+        random: the whole mask is fixed at random and has no scores. Random masks are the baseline of learned masks.
         keep_schedule: points (update, ratio). The ratio is interpolated linearly from (0, 1) through all points. The last
             ratio must be ``keep_ratio``.
 

@@ -14,7 +14,9 @@ TEXT_COLUMNS = 3  # these columns are aligned to the left, the numbers after the
 
 
 def as_records(table: SlotTable) -> list[dict[str, Any]]:
-    """Return one dictionary for each row, with the columns of ``HEAD`` as keys. The last three columns contain numbers, the others text."""
+    """Return one dictionary for each row, with the columns of ``HEAD`` as keys. The last three values are numbers, the first three are
+    text.
+    """
     return [
         dict(zip(HEAD, (r.place, r.kind, r.shown_state, r.parameters, r.trained_parameters, r.flops / 1e6)))
         for r in table.rows
@@ -54,13 +56,13 @@ def _body(table: SlotTable, merged: bool = False) -> list[tuple[str, ...]]:
 
 
 def _stack(place: str) -> str:
-    """Return the stack of a layer, ``encoder.layers`` for ``encoder.layers.3``. Return the name of any other module unchanged."""
+    """Remove the number from a layer's name: ``encoder.layers.3`` -> ``encoder.layers``. Return the name of any other module unchanged."""
     stack, _, number = place.rpartition(".")
     return stack if number.isdecimal() else place
 
 
 def _merged(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """Merge the rows of equal layers into one row. It names the first and last layer, and has the sums of the last three columns."""
+    """Merge the rows of equal layers. The merged row names the first and the last layer, and has the sums of the last three columns."""
     first, last = rows[0], rows[-1]
     if len(rows) == 1:
         return first

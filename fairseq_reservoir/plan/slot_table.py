@@ -30,11 +30,10 @@ class Entry:
         shape: shape of the parameter.
         atom: smallest component of freeze specs that contains the parameter, see ``freeze_spec``.
         trained: whether the parameter is trained.
-        random_name: name from which, together with the seed, the values of a frozen random tensor are drawn; None for all other
-            tensors.
-        seen_by: for a shared random tensor, the number of layers with a mask on it, or the number of adapters that share it.
-        frozen_init: initialiser of a tensor that a freeze spec freezes; None if the tensor keeps the model's own values, if a
-            letter of the plan freezes it, or if it is trained.
+        random_name: name of a frozen random tensor in the unpruned model. Its values are drawn from this name and the seed. None for all
+            other tensors.
+        seen_by: number of masked layers or adapters that use a shared random tensor; 0 for all other tensors.
+        frozen_init: initialiser of a tensor that ``--frozen-init`` draws; None for all other tensors.
     """
 
     name: str
@@ -145,7 +144,7 @@ class SlotTable:
         return shown_table.as_text(self)
 
     def short_text(self) -> str:
-        """Format the table. Equal neighbouring layers have one row, such as ``decoder.layers.0-5``, with the sums of their numbers."""
+        """Format the table. A run of equal layers is one row, such as ``decoder.layers.0-5``, with the sums of their numbers."""
         return shown_table.as_text(self, merged=True)
 
     def __repr__(self) -> str:
@@ -238,7 +237,7 @@ def _entry(
 
 
 def _shared_rows(shared: Iterable[tuple[str, Sequence[int], int]]) -> Iterator[Row]:
-    """Yield the rows of random tensors that layers or adapters share."""
+    """Yield a row for each module of random tensors that layers or adapters share."""
     for place, tensors in groupby(shared, key=lambda tensor: _module(tensor[0])):
         of_row = tuple(
             Entry(name, tuple(shape), freeze_spec.atom(name), False, freeze_spec.plain(name), layers)
@@ -287,14 +286,14 @@ def _tensors(entries: list[Entry], aliases: Aliases, flow: Flow) -> list[Tensor]
 
 
 def _row(place: str, kind: str, entries: Sequence[Entry], counted: Counted, *aliases: str) -> Row:
-    """Make a row with the FLOPs of its entries and aliases, and remove these FLOPs from ``counted``."""
+    """Make a row. Move the FLOPs of its entries and aliases from ``counted`` to the row."""
     names = (*(entry.name for entry in entries), *aliases)
     forward, backward = zip(*(counted.pop(freeze_spec.plain(name)) for name in names))
     return Row(place, kind, tuple(entries), sum(forward), sum(backward))
 
 
 def _add_flops_without_parameters(table: list[Row], counted: Counted) -> None:
-    """Add the FLOPs of random matrices, which are not parameters, to the rows of their layers. ``counted`` has only these FLOPs left."""
+    """Add the FLOPs of random matrices, which are not parameters, to the rows of their layers. ``counted`` contains only these FLOPs."""
     places = [row.place for row in table]
     for name, (forward, backward) in counted.items():
         place = _place(name, {})[0]
@@ -310,7 +309,7 @@ def _module(name: str) -> str:
 
 
 def _place(name: str, plans: dict[str, tuple[Slot, ...]]) -> tuple[str, Slot | None]:
-    """Return the place of a parameter in the table: (layer, its slot) inside a layer, else (module, None)."""
+    """Return the row of a parameter as (layer, slot), or as (module, None) outside the layers."""
     parts = name.split(".")
     if len(parts) > 3 and parts[1] == "layers":
         stack = plans.get(parts[0])
@@ -340,7 +339,7 @@ def _frozen_by_letter(slot: Slot, place: str, name: str, atom: str, train_layern
 
 
 def _can_be_drawn(name: str, shape: tuple[int, ...], atom: str) -> bool:
-    """Whether ``--frozen-init`` can draw the tensor. The flag supports no vectors except biases and LayerNorms."""
+    """Whether ``--frozen-init`` can draw the tensor. It can draw matrices, biases and LayerNorms, but no other vectors."""
     return len(shape) > 1 or atom == "ln" or freeze_spec.is_bias(name)
 
 
@@ -348,16 +347,16 @@ def _check_drawn(entry: Entry) -> None:
     """Refuse ``--frozen-init`` for a weight-normalised matrix, and for an embedding if several of its rows would be 0."""
     if entry.frozen_init and entry.name.endswith((".weight_g", ".weight_v")):
         raise InputError(
-            f"--frozen-init {entry.frozen_init}: cannot draw {entry.name}, one of two factors of a weight-normalised matrix; "
-            f"remove the flag, or do not freeze {entry.atom}"
+            f"--frozen-init {entry.frozen_init}: cannot draw {entry.name}, because it is a factor of a weight-normalised matrix; remove "
+            f"the flag, or do not freeze {entry.atom}"
         )
     if entry.atom not in ("emb", "out") or len(entry.shape) < 2:
         return
     distinct = {"diagonal": entry.shape[1], "zero": 0}.get(entry.frozen_init or "", entry.shape[0])
     if distinct < entry.shape[0]:
         raise InputError(
-            f"--frozen-init {entry.frozen_init}: leaves only {distinct} of the {entry.shape[0]} rows of {entry.name} different "
-            f"from 0, so the tokens of the other rows are indistinguishable; do not freeze {entry.atom}, or choose another initialiser"
+            f"--frozen-init {entry.frozen_init}: sets {entry.shape[0] - distinct} of the {entry.shape[0]} rows of {entry.name} to 0, so "
+            f"their tokens cannot be distinguished; do not freeze {entry.atom}, or choose another initialiser"
         )
 
 

@@ -1,4 +1,4 @@
-"""Inputs of a slot table in addition to layer plans and parameters: the freeze flags, and facts about the built model."""
+"""Inputs of a slot table beside the layer plans and the parameters: the freeze flags, and facts about the built model."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -28,12 +28,12 @@ class ModelFacts:
     """Facts about a built model that do not follow from the names and shapes of its parameters.
 
     Attributes:
-        untrained: names of the parameters that are frozen before this package freezes any.
-        aliases: further name of a tied parameter -> (its name in the list of parameters, shape). An alias adds FLOPs to the table, but no
+        untrained: names of the parameters that were already frozen before this package freezes parameters.
+        aliases: further name of a tied parameter -> (name in the list of parameters, shape). An alias adds FLOPs to the table, but no
             parameters.
         shared: triples (name, shape, number of users) of shared random tensors. The users are layers with masks on the tensor,
             or adapters. The tensors are frozen.
-        more_follows: whether adapters or classification heads may be added later. If so, a model without trained parameters is not refused.
+        more_follows: whether adapters or classification heads may be added later. A model without trained parameters is then accepted.
         kept: pruned stack -> numbers of its kept layers, such as "0,2". Freeze specs use the layer numbers of the unpruned model,
             and may name removed layers.
         flow: facts about the forward pass.

@@ -9,8 +9,8 @@ from .slot_table import Entry, Row, SlotTable
 def as_json(table: SlotTable) -> dict[str, Any]:
     """Convert a table to JSON. A row becomes a dictionary, and an entry a list ``[name, shape, atom, state, further fields]``.
 
-    Fields with default values are omitted. If an entry's name starts with the place of its row, this prefix is omitted. The state is
-    "trained", "random" or "frozen". "random" means that a frozen tensor is drawn from the seed and its own name.
+    Fields with default values are omitted. If an entry's name starts with the name of its row's module, this prefix is omitted. The state
+    is "trained", "random" or "frozen". "random" marks a frozen tensor that is drawn from the seed and the tensor's own name.
     """
     rows = []
     for row in table.rows:
@@ -46,7 +46,7 @@ def _read_entry(
 
 
 def _further(instance: Entry | Row, *written: str) -> dict[str, Any]:
-    """Return the fields that differ from their defaults, except the fields named in ``written``."""
+    """Return the fields with values other than their defaults, except the fields in ``written``."""
     return {
         field.name: value
         for field in fields(instance)
