@@ -20,16 +20,16 @@ def freeze(model: nn.Module, spec: str) -> list[str]:
 
     Args:
         model: any torch or fairseq model.
-        spec: comma-separated items. An item is a path in the model, or a component of fairseq's models such as ``att`` or
-            ``encoder.ffn``. A path is the name of a parameter or of a module, which stands for all its parameters. A path may contain the
-            wildcards ``*``, ``?`` and ``[...]``. An item that is both a path and a component selects the path.
+        spec: comma-separated items. An item is a path in the model, or a component of fairseq's models such as ``att`` or ``encoder.ffn``.
+            A path is the name of a parameter or of a module. A module stands for all parameters in it. A path may contain the wildcards
+            ``*``, ``?`` and ``[...]``. An item that is both a path and a component selects the path.
 
     Returns:
         Names of the parameters that the spec selects, in the order of the model. A tied parameter appears once, under its first
         name. Adapters of ``--frozen-adapter`` are never selected.
 
     Raises:
-        InputError: an item selects nothing, or a mask would change although its scores are frozen. The model is then unchanged.
+        InputError: an item selects nothing, or a mask would still change although its scores are frozen. Nothing is frozen then.
 
     Example:
         >>> from torch import nn
@@ -63,7 +63,7 @@ def freeze(model: nn.Module, spec: str) -> list[str]:
 
 
 def _selected(item: str, names: list[str], model: nn.Module) -> set[str]:
-    """Return the parameters that ``item`` selects. A path selects the parameters below it, a component selects its parameters."""
+    """Return the parameters that ``item`` selects. If it is the path of a module, these are all parameters in the module."""
     below = {name for name in names if fnmatchcase(name, item) or fnmatchcase(name, f"{item}.*")}
     if below or not item:
         found = below
@@ -87,7 +87,7 @@ def masks(model: nn.Module) -> dict[str, Tensor]:
     M are 0 and 1, and -1 in signed masks. M may also be a sum of several masks. The result is True where M is not 0.
 
     To see the masks of a trained model, load its checkpoint with ``(model,), _ =
-    fairseq.checkpoint_utils.load_model_ensemble(["checkpoint_best.pt"])``. An export also needs the folder of its dictionaries:
+    fairseq.checkpoint_utils.load_model_ensemble(["checkpoint_best.pt"])``. To load an export, also give the folder with the dictionaries:
     ``arg_overrides={"data": "data-bin"}``.
 
     Args:

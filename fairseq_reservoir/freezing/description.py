@@ -47,17 +47,17 @@ PRUNING_FLAGS = {f"{stack}_layers_to_keep": f"--{stack}-layers-to-keep" for stac
 
 
 class DescribedInCheckpoint:
-    """Mix-in for a model: store a description of the model in its state dict, and compare it with the description in a loaded state dict.
+    """Mix-in for a model: store a description of the model in state dicts, and check the description when a state dict is loaded.
 
-    The description is a JSON text in an integer buffer, one character per entry. Half precision, a moving average and an average of equal
-    descriptions do not change the buffer. The average of two different texts can be a third valid text. The text contains a hash that
-    detects this.
+    The description is a JSON text in an integer buffer, one character per entry. The buffer does not change in half precision, in moving
+    averages, or in the average of checkpoints with equal descriptions. The average of two different texts can be a third valid text. The
+    text contains a hash that detects this.
 
-    A checkpoint of plain fairseq has no description. It is accepted unless its value of a tensor differs from the value that this model
-    draws from the seed. Capital letters and --frozen-init draw tensors from the seed. --freeze alone keeps the values of the checkpoint.
+    A checkpoint of plain fairseq has no description. It is refused if it contains other values of a tensor that this model draws from the
+    seed. Capital letters and --frozen-init draw tensors from the seed. --freeze alone keeps the values of the checkpoint.
 
-    With ``--encoder-layers-to-keep``, the description contains the fields of the model with all its layers, and the numbers of the kept
-    layers. Such a pruned model loads checkpoints of the unpruned model and of the pruned model.
+    With ``--encoder-layers-to-keep``, the description describes the unpruned model, and also contains the numbers of the kept layers. The
+    pruned model loads checkpoints of the unpruned and of the pruned model.
     """
 
     # Field of the description -> its flag. ``description_flags`` must always agree with the checkpoint. ``resume_flags`` must agree only
@@ -78,7 +78,7 @@ class DescribedInCheckpoint:
         """Store the description of a built model.
 
         Args:
-            description: the fields of the model with all its layers; the values have JSON types.
+            description: the fields of the unpruned model; the values have JSON types.
             kept: stack -> its kept layers, such as "0,2"; empty if all layers are kept.
         """
         pruning = {f"{stack}_layers_to_keep": layers for stack, layers in kept.items()}
@@ -86,7 +86,7 @@ class DescribedInCheckpoint:
         self.register_buffer(BUFFER, _encode(description | pruning))
 
     def make_generation_fast_(self, **kwargs):
-        """Prepare the model for inference: merge the adapters, run fairseq's preparation, then release tensors that a seed gives."""
+        """Prepare the model for inference: merge adapters, run fairseq's preparation, then release tensors that can be drawn again."""
         merge_adapters(self)
         is_first = not getattr(self, "_is_generation_fast", False)
         super().make_generation_fast_(**kwargs)
@@ -101,10 +101,10 @@ class DescribedInCheckpoint:
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
     def upgrade_state_dict_named(self, state_dict, name):
-        """Prune a state dict. Then compare and complete its description. fairseq calls this before it loads a state dict.
+        """Prune a state dict. Then compare and complete its description. fairseq calls this method before it loads a state dict.
 
-        Layers are removed here, because the next step compares the layers of the model and of the state dict by number. fairseq itself
-        removes layers later.
+        fairseq itself would prune the state dict later. It is pruned here, because the comparison needs the same layer numbers in the model
+        and in the state dict.
 
         Raises:
             InputError: the checkpoint is of another model.
@@ -150,8 +150,9 @@ class DescribedInCheckpoint:
         plans = [stack for stack in ("encoder", "decoder") if stack in self.description_flags]
         if plans and not any(stack in stored for stack in plans):
             raise InputError(
-                "the checkpoint is of a model without a layer plan, such as --arch frozen_...: "
-                f"{type(self).__name__} can load its own checkpoints and checkpoints of fairseq's model with the same shape"
+                "the checkpoint is of a model without a layer plan, such as --arch frozen_...; "
+                f"give a checkpoint of {type(self).__name__}, "
+                "or of fairseq's model with the same shape"
             )
         for field, flag in self._differences(stored | pruning, own).items():
             # --reset-optimizer does not help if tensors are drawn from the seed, because they would get the values of the checkpoint.
@@ -172,9 +173,9 @@ class DescribedInCheckpoint:
                 )
 
     def _refuse_other_values(self, state_dict, prefix, stored):
-        """Refuse a checkpoint if its values of a tensor differ from those that this model draws from the seed.
+        """Refuse a checkpoint if one of its tensors differs from the tensor that this model draws from the seed.
 
-        ``stored`` is the description in the checkpoint. It is empty if the checkpoint has none.
+        ``stored`` is the description in the checkpoint, or an empty dictionary if the checkpoint has no description.
         """
         entries, own = {entry.name: entry for entry in self.slot_table.entries}, self.state_dict()
         for name in getattr(self, "recipes", {}):
@@ -186,7 +187,7 @@ class DescribedInCheckpoint:
                 continue
             here, seed = read_description(self.reservoir_version), stored.get("frozen_seed")
             subject = "the checkpoint's" if stored else "the checkpoint has no description of random tensors, and its"
-            others = f"{subject} values of {name} differ from the drawn values"
+            others = f"{subject} {name} differs from the tensor drawn from the seed"
             init, where = entries[name].frozen_init, layer_of(entries[name].random_name or name)
             if seed is not None and seed != here.get("frozen_seed") and (init or atom(name) == ADAPTER):
                 raise InputError(
@@ -197,7 +198,7 @@ class DescribedInCheckpoint:
                     f"--frozen-init {init}: {others}; remove --frozen-init to freeze the values of the checkpoint"
                 )
             if where is None or where[0] not in self.description_flags:
-                raise InputError(f"{name} is drawn from the seed, but {others}; give a checkpoint of this architecture")
+                raise InputError(f"{others}; give a checkpoint of this architecture")
             stack, plan = where[0], here[where[0]]
             letter = plan[where[1]]
             raise InputError(
@@ -206,7 +207,7 @@ class DescribedInCheckpoint:
             )
 
     def _adapter_flags(self, stored):
-        """Return the adapter flags of a checkpoint, which a new training cannot change or remove."""
+        """Return the adapter flags in the description of a checkpoint. A new training cannot change or remove them."""
         return {field: self.resume_flags[field] for field in _ADDITIONS if stored.get(field) is not None}
 
     def _differences(self, stored, own):
@@ -219,9 +220,9 @@ class DescribedInCheckpoint:
 
 
 def _may_be_drawn_here(given, own):
-    """Whether the tensor ``given`` equals the drawn tensor ``own``, except for the rounding of another machine or of half precision.
+    """Whether the tensor ``given`` equals the drawn tensor ``own``, except for rounding by another machine or by half precision.
 
-    Return True for a tensor of another shape too, because fairseq refuses to load them.
+    Also true if the shapes differ, because fairseq itself then refuses to load ``given``.
     """
     return given.shape != own.shape or torch.allclose(
         given.to(own.device, torch.float32), own.float(), rtol=1e-2, atol=1e-4
@@ -229,7 +230,7 @@ def _may_be_drawn_here(given, own):
 
 
 def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
-    """Refuse to resume from a checkpoint that was trained with another value of a flag.
+    """Refuse to resume from a checkpoint, because it was trained with another value of a flag.
 
     Args:
         flag: the flag with its dashes.
@@ -275,12 +276,12 @@ def read_description(buffer: torch.Tensor) -> dict:
 
 
 def _kept(description) -> dict[str, str]:
-    """Return the fields of a description that contain numbers of kept layers."""
+    """Return the pruning flags in a description, by field. They contain the numbers of the kept layers."""
     return {field: description[field] for field in PRUNING_FLAGS if description.get(field)}
 
 
 def _encode(description) -> torch.Tensor:
-    """Encode a description as JSON text: an int32 tensor with one ASCII character per entry.
+    """Encode a description as an int32 tensor. The tensor contains the ASCII characters of the description's JSON text.
 
     int32 does not overflow in fairseq's script for averages, which adds up integer tensors before it divides them. NCCL cannot send
     int16. --fp16 would round a floating-point tensor. Older checkpoints have an int64 tensor.

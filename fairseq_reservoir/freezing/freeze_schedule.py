@@ -1,4 +1,4 @@
-"""Freeze schedules of ``freeze_skip``, which determine the frozen tensors of every update.
+"""Freeze schedules of ``freeze_skip``: the frozen tensors of every update.
 
 ``--freeze-schedule``, ``--freeze-progressive`` and ``--freeze-rotate`` freeze tensors. ``--freeze-update-every`` skips updates of tensors.
 """
@@ -32,7 +32,7 @@ class FreezeSchedule:
             last layer of a stack.
         seed: seed of the rotation.
         untrained: the names of the model's other parameters.
-        aliases: further name of a tied parameter -> its name in ``names``. Freeze specs match both names.
+        aliases: further name of a tied parameter -> its name in ``names``. Freeze specs match either name.
 
     Raises:
         InputError: a flag is invalid, matches nothing, freezes a parameter twice or leaves nothing to train. The message names the flag.
@@ -65,7 +65,7 @@ class FreezeSchedule:
         return next(names for first, names in reversed(self.phases) if first <= update)
 
     def frozen_in_phases(self) -> tuple[frozenset[str], ...]:
-        """Return the frozen parameters of each phase of the schedule."""
+        """Return the frozen parameters of each phase. A phase is the time between two changes of the schedule."""
         return tuple(names for _, names in self.phases)
 
     def skipped(self, update: int) -> frozenset[str]:
@@ -73,7 +73,7 @@ class FreezeSchedule:
         return frozenset(name for name, period in self.every.items() if update % period)
 
     def line(self, change: Change) -> str:
-        """Format a change for the log, with the number of frozen tensors after all changes of its update."""
+        """Format a change for the log. The line counts the tensors that are frozen after all changes at the same update."""
         outside = dict.fromkeys(n.rpartition(".")[0] for n in change.names if not freeze_spec.layer_of(n))
         spec = f"{change.spec} with {', '.join(outside)}" if outside else change.spec
         return (
@@ -116,13 +116,14 @@ class FreezeSchedule:
         return tuple(phases.items())
 
     def _selected(self, spec, flag):
-        """Return the names that a freeze spec matches, including all names of tied parameters."""
+        """Return the names that a freeze spec matches. A tied parameter is returned under all its matching names."""
         return freeze_spec.selected(spec, self.owners, flag, others=self.untrained)
 
     def _progressive(self, times, text):
         """Return the changes of ``--freeze-progressive``, layer by layer.
 
-        A tensor that several layers share is frozen with the last of these layers, or never if one of them stays trained.
+        A tensor that several layers share is frozen together with the last of these layers. If one of these layers stays trained, the
+        tensor is never frozen.
         """
         if not times:
             return []
@@ -176,7 +177,7 @@ class FreezeSchedule:
             skipped = [layer for layer in self.layers.values() if self.every.keys() >= set(layer)]
             if not outside and len(skipped) >= self.rotate[0]:
                 raise InputError(
-                    "--freeze-update-every: in some updates it skips all parameters that --freeze-rotate trains; name fewer components"
+                    "--freeze-update-every: skips all parameters that --freeze-rotate trains in some updates; name fewer components"
                 )
             return
         cycle = min(_LONGEST_CYCLE, math.lcm(*self.every.values()))

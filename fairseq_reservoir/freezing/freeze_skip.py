@@ -22,10 +22,10 @@ PREFIX = "freeze_skip"
 
 
 class FreezeSkip:
-    """Mix-in for an optimizer of fairseq. It precedes the optimizer's class in the list of bases.
+    """Mix-in for an optimizer of fairseq. It must be the first base class, before the optimizer's class.
 
-    The gradient of a frozen parameter is neither computed nor reduced, because ``requires_grad`` is False. Its ``grad`` is None, so that
-    every optimizer of fairseq skips the parameter, also in weight decay. A frozen parameter has no optimizer state.
+    The gradient of a frozen parameter is neither computed nor reduced, because ``requires_grad`` is False. Its ``grad`` is None, so every
+    optimizer of fairseq skips the parameter and its weight decay. A frozen parameter has no optimizer state.
     """
 
     params: Iterable[torch.nn.Parameter]  # ``params`` and ``optimizer`` are attributes of fairseq's optimizer
@@ -43,9 +43,10 @@ class FreezeSkip:
         return super().step(*args, **kwargs)
 
     def _rescale_idle_momentum(self):
-        """Rescale the momentum of skipped parameters for nag, which stores momentum in units of the last learning rate, ``lr_old``.
+        """Rescale the momentum of skipped parameters, as nag requires.
 
-        nag multiplies the momentum of the parameters that it updates by lr / lr_old. Skipped parameters would miss this factor.
+        nag stores momentum in units of the last learning rate, ``lr_old``. It multiplies the momentum of updated parameters by lr / lr_old,
+        but not the momentum of skipped parameters.
         """
         idle = {id(self.copies[name]) for name in self.idle}
         for group in self.optimizer.param_groups if idle else ():
@@ -108,7 +109,7 @@ class FreezeSkip:
         super().load_state_dict({key: value for key, value in state_dict.items() if key != PREFIX}, optimizer_overrides)
 
     def given_flags(self):
-        """Return the schedule's flags that are given, and with ``--freeze-rotate`` also the seed."""
+        """Return the given flags of the schedule. With ``--freeze-rotate``, also return the seed."""
         given = given_flags(read(FreezeSkipOptions, getattr(self, "cfg", None) or self.args))
         if given.get("freeze_rotate") and self.schedule:
             given["seed"] = self.schedule.seed
@@ -119,8 +120,8 @@ def refuse_removed_flag(stored: dict) -> None:
     """Refuse a checkpoint that was trained with ``--freeze-auto``, a flag of earlier versions of this package."""
     if stored.get("freeze_auto"):
         raise InputError(
-            "--freeze-auto: the checkpoint was trained with this flag, which was removed; the log of that training lists the layers that "
-            "are frozen; freeze them with --freeze-schedule, and add --reset-optimizer"
+            "--freeze-auto: the checkpoint was trained with this flag, which no longer exists; use --freeze-schedule to freeze the layers "
+            "that the log of that training lists as frozen, and add --reset-optimizer"
         )
 
 

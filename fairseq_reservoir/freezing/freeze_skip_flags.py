@@ -1,4 +1,4 @@
-"""The flags of ``--optimizer freeze_skip``: checks before data is read, and the schedule for a model."""
+"""Check the flags of ``--optimizer freeze_skip`` before data is read, and make the schedule of a model from them."""
 
 from dataclasses import asdict, fields
 
@@ -17,7 +17,7 @@ FLAGS = tuple(flag.name for flag in fields(FreezeSkipOptions) if flag.name != "_
 
 
 def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | None:
-    """Make the freeze schedule of a model from the options of its optimizer. Return None if no flag of a schedule is given."""
+    """Make the freeze schedule of a model from the options of its optimizer. Return None if no schedule is given."""
     options = read(FreezeSkipOptions, options)
     given = given_flags(options)
     if not given:
@@ -42,7 +42,7 @@ def given_flags(options: FreezeSkipOptions) -> dict:
 
 
 def _refuse_numbers(options, pruning):
-    """Refuse layer numbers in the flags if the model is pruned. Pruning changes the numbers, but --freeze uses the original numbers."""
+    """Refuse layer numbers in the flags of a pruned model. They would be the new numbers, but ``--freeze`` uses the original numbers."""
     settings = resolve(options)
     for flag, text, specs in (
         ("--freeze-schedule", options.freeze_schedule, [change.spec for change in settings.schedule]),
@@ -56,10 +56,10 @@ def _refuse_numbers(options, pruning):
 
 
 def check_flags(cfg) -> None:
-    """Refuse flags of ``freeze_skip`` that are invalid or give wrong results together with flags of fairseq.
+    """Refuse invalid flags of ``freeze_skip``, and combinations with fairseq's flags that would give wrong results.
 
-    This check runs before data is read. It runs again in the trainer, because torchrun sets the number of ranks between both checks.
-    ``FreezeSchedule`` compares the flags with the names of the model's parameters.
+    This check runs before data is read. It runs again in the trainer, because torchrun sets the number of ranks in between.
+    ``FreezeSchedule`` later compares the flags with the names of the model's parameters.
 
     fairseq's flat fp16 buffer contains all weights that are trained at the start, but only the gradients of the weights that are trained
     now. fairseq's c10d and FSDP engines wait for the gradients of all parameters that are trained at the start.
@@ -90,7 +90,7 @@ def check_flags(cfg) -> None:
         (
             wraps and backend not in ("legacy_ddp", "no_c10d"),
             f"--ddp-backend {backend}",
-            "this backend fixes at the start which gradients it sums; add --ddp-backend legacy_ddp",
+            "this backend always sums the gradients of the parameters that are trained at the start; add --ddp-backend legacy_ddp",
         ),
         (sharding != "none", f"--zero-sharding {sharding}", f"the shards are fixed at the start; {remove}"),
         (cfg.optimization.use_bmuf, "--use-bmuf", f"its block momentum would change frozen parameters; {remove}"),

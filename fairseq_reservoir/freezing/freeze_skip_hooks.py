@@ -1,4 +1,4 @@
-"""Parts of the trainer for ``--optimizer freeze_skip``, and support for this optimizer in ``--amp``."""
+"""Functions of the trainer for ``--optimizer freeze_skip``, and support for this optimizer with ``--amp``."""
 
 import logging
 
@@ -16,7 +16,8 @@ _SCALER = "amp_scaler"
 def use_resumable_amp() -> None:
     """Replace fairseq's optimizer for ``--amp`` by a subclass that also saves the freeze schedule and the loss scale.
 
-    fairseq's other wrappers save both already. The subclass has the name of fairseq's class, because checkpoints store this name.
+    fairseq's other optimizer wrappers already save the state of their inner optimizer and the loss scale. The subclass has the name of
+    fairseq's class, because checkpoints store this name.
     """
 
     class AMPOptimizer(optim.AMPOptimizer):
@@ -63,7 +64,7 @@ def describe_for_plan(model, args, cfg) -> str:
 
 
 def thaw_scheduled(trainer) -> None:
-    """Make every parameter of the schedule trainable before fairseq builds the optimizer, which contains only trainable parameters."""
+    """Make every parameter of the schedule trainable. fairseq then builds the optimizer, which contains only trainable parameters."""
     for parameter in trainer.scheduled.values():
         parameter.requires_grad_(True)
 
@@ -84,7 +85,7 @@ def follow_update(trainer, num_updates: int) -> None:
 
 
 def _inner(optimizer):
-    """Return the ``FreezeSkip`` inside fairseq's wrappers for half precision."""
+    """Return the ``FreezeSkip`` optimizer inside fairseq's wrappers for half precision."""
     while not isinstance(optimizer, FreezeSkip):
         optimizer = next(
             getattr(optimizer, name)

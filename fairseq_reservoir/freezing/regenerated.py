@@ -1,4 +1,4 @@
-"""``regenerate_weights``: frozen tensors that a seed gives are drawn when their layer runs (``random_tensors.drawn_in_forward``)."""
+"""``regenerate_weights``: draw a layer's random tensors when the layer runs, instead of storing them."""
 
 import logging
 from typing import Any
@@ -13,10 +13,10 @@ _NAMED = 5
 
 
 def regenerate(model: Any) -> None:
-    """Release all random tensors of a model, and draw those of a layer before its forward pass. Outputs have the same bits.
+    """Release all random tensors of a model. Before each forward pass of a layer, draw the layer's tensors. Outputs have the same bits.
 
-    A layer is an entry of a stack such as ``encoder.layers``. Outside of stacks, the module with the tensor takes its place, such
-    as an embedding. A tensor is stored if its seed does not give its bits, for example after training.
+    A layer is an entry of a stack such as ``encoder.layers``. Outside of stacks, each module with a random tensor counts as a layer, for
+    example an embedding. A tensor is not released if its seed does not reproduce its bits, for example after training.
 
     Args:
         model: a model in evaluation mode, with ``slot_table`` and ``recipes``. Modules with masks may have an attribute ``drawn``,
@@ -42,20 +42,23 @@ def regenerate(model: Any) -> None:
     if not layers and not any("packed" in module._buffers for module in model.modules()):
         raise InputError(
             "--regenerate-weights (regenerate_weights): no tensor of this model is drawn from a seed; remove the option. --freeze alone "
-            "keeps initial values that no seed gives: --frozen-init draws them"
+            "keeps the model's initial values, which cannot be drawn again; --frozen-init draws values from a seed"
         )
     if stored:
         names = sorted(stored)
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         logger.info(
-            "--regenerate-weights: these frozen tensors are stored, because no seed gives them: %s%s",
+            "--regenerate-weights: these frozen tensors are stored, because they cannot be drawn from a seed: %s%s",
             ", ".join(names[:_NAMED]),
             more,
         )
 
 
 def _tensors_of_layers(model: nn.Module, drawn: dict[int, DrawnTensor]) -> dict[nn.Module, list[DrawnTensor]]:
-    """Map each layer to its tensors in ``drawn``, which maps the id of a parameter or buffer. A tied tensor may be in several layers."""
+    """Map each layer to its tensors in ``drawn``. A tied tensor may be in several layers.
+
+    ``drawn`` contains tensors by the id of the parameter or buffer.
+    """
     modules = dict(model.named_modules(remove_duplicate=False))
     layers: dict[nn.Module, list[DrawnTensor]] = {}
     for place, module in modules.items():
@@ -70,7 +73,7 @@ def _tensors_of_layers(model: nn.Module, drawn: dict[int, DrawnTensor]) -> dict[
 
 
 def _layer(modules: dict[str, nn.Module], place: str) -> nn.Module:
-    """Return the layer of the module at ``place``: the entry of the first list of modules on the way, or else the module itself."""
+    """Return the layer of the module ``place``: the entry of the outermost ``ModuleList`` that contains it, or else the module itself."""
     parts = place.split(".")
     for depth in range(1, len(parts)):
         if isinstance(modules[".".join(parts[:depth])], nn.ModuleList):

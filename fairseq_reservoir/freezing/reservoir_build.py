@@ -39,7 +39,7 @@ RESUME_FLAGS = {
 
 
 def description_flags(stacks) -> dict[str, str]:
-    """Return the fields of the description of a model with layer plans, each with its flag; see ``DescribedInCheckpoint``."""
+    """Return the description fields of a model with layer plans: field -> flag, see ``DescribedInCheckpoint``."""
     return {
         **{stack: f"--reservoir-{stack}" for stack in stacks},
         "seed": "--reservoir-seed",
@@ -94,7 +94,7 @@ def _description(plans, options):
     kinds = {slot.kind for stack in plans.values() for slot in stack}
 
     def unusual(name, matters):
-        """Return the option's value if it is not the default and it changes a layer of the plan (``matters``). Otherwise return None."""
+        """Return the option's value. Return None if it is the default or does not matter for the plan."""
         value = getattr(options, name)
         return value if matters and value != FrozenLayerOptions.__dataclass_fields__[name].default else None
 
@@ -111,13 +111,13 @@ def _description(plans, options):
 
 
 def _own_kinds(plans):
-    """Return the field ``kinds``, the letters and names of user-defined kinds of layers. Without such layers, return no field."""
+    """Return the description field ``kinds``: the letters and names of user-defined kinds of layers. It is omitted without such layers."""
     own = {slot.letter: slot.kind.name for stack in plans.values() for slot in stack if slot.kind.registered_by}
     return {"kinds": ", ".join(f"{letter} {name}" for letter, name in sorted(own.items()))} if own else {}
 
 
 def component_description(options) -> dict:
-    """Return the fields of a description for frozen components: the freeze specs, the initial values and the adapters."""
+    """Return the description fields of frozen components: the freeze specs, the initial values and the adapters."""
     drawn = options.frozen_init not in ("model", "diagonal", "zero") or options.frozen_adapter == "vera"
     adapter = {
         "frozen_adapter": options.frozen_adapter,
@@ -136,8 +136,8 @@ def component_description(options) -> dict:
 def freeze_and_fill(model, plans, options) -> SlotTable:
     """Freeze parameters, add adapters to frozen matrices, draw random tensors, and return the slot table.
 
-    The recipes of the drawn tensors are added to ``model.recipes`` by name. A tensor with a recipe is not drawn again, so that this
-    function can be called again after a head was added to the model.
+    The recipes of the drawn tensors are added to ``model.recipes`` by name. Tensors that already have a recipe are not drawn again.
+    Therefore this function can be called again after a head was added.
 
     Args:
         model: a model with fairseq's initial values.

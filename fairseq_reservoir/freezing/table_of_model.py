@@ -23,8 +23,8 @@ def table_of(model, plans, seed: int, choices: FreezeChoices = FreezeChoices(), 
 def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return the further names of tied parameters: further name -> (name of the parameter, shape).
 
-    If a weight is tied to a masked embedding, its parameter is the embedding's ``scores``. If a weight is tied to a rounded embedding, or
-    shares a rounded matrix, its parameter is ``latent``, the matrix before rounding.
+    The parameter of a weight that is tied to a masked embedding is the embedding's ``scores``. The parameter of a weight that is tied to a
+    rounded embedding or shares a rounded matrix is ``latent``, the matrix before rounding.
     """
     owners = {id(p): name for name, p in parameters.items()}
     tied = {
@@ -40,7 +40,7 @@ def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def _learned_elsewhere(module):
-    """Return (learned tensor, shape) of the weight that a module takes from another module. Return (None, ()) for all other modules."""
+    """Return (learned tensor, shape) of a weight that the module takes from another module. Return (None, ()) if it has no such weight."""
     if _is_masked_tie(module):
         return module.embedding.scores, module.embedding.weight_shape
     if isinstance(module, TiedProjection) and isinstance(module.embedding, RoundedEmbedding):

@@ -1,4 +1,4 @@
-"""Base classes for layers that are chains of residual sublayers, as all layers are except fairseq's Transformer layer."""
+"""Base classes for layers that are chains of residual sublayers. Only fairseq's Transformer layer does not use them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class SlotConfig:
     Attributes:
         depth: number of the slot in the plan, from 0.
         memory_dim: width of the encoder's output; 0 without cross-attention.
-        norm_first: whether every sublayer f computes x + f(LN(x)) instead of LN(x + f(x)).
+        norm_first: true if every sublayer f computes x + f(LN(x)), false if it computes LN(x + f(x)).
         kernel_sizes: one kernel size for each depth from 0. Deeper slots use the last size.
         max_positions: maximum sentence length.
     """
@@ -161,7 +161,7 @@ def build_slot(letter: str, stack: str, config: SlotConfig) -> Slot:
         raise TypeError(f"its builder returned {sublayers!r:.60}; it must return a dict of Sublayers by name")
     if "cross" in sublayers and not sublayers["cross"].reads_source:
         raise ValueError(
-            f"{letter}: a sublayer named 'cross' is always trained, so only attention to the source may have this name; "
-            "rename the sublayer"
+            f"{letter}: a sublayer named 'cross' is always trained, so this name is reserved for attention to the source; rename the "
+            "sublayer"
         )
     return slots[stack](sublayers)

@@ -36,7 +36,7 @@ def use_dtype(layer: nn.Module, dtype: torch.dtype) -> None:
 
 
 def _inside(forward: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a forward function. With fairseq's activation checkpointing, wrap the inner function, which is recomputed without autocast."""
+    """Wrap a forward function. With activation checkpointing, wrap the inner function, because fairseq recomputes it without autocast."""
     if isinstance(forward, functools.partial):
         return functools.partial(forward.func, functools.partial(wrapper, forward.args[0]), *forward.args[1:])
     return functools.partial(wrapper, forward)

@@ -78,7 +78,7 @@ def _try(layer: Slot, kind: Kind, stack: str, config: SlotConfig) -> None:
 
 
 def _try_incremental(layer: Slot, x: Tensor, memory: Tensor | None, whole: Tensor) -> None:
-    """Run a decoder layer on the sentence ``x`` token by token. Compare the outputs with ``whole``, its outputs for the whole sentence."""
+    """Run a decoder layer on ``x`` token by token. Compare the outputs with ``whole``, the outputs for the complete sentences."""
     state: dict[str, Any] = {}
     steps = [layer(x[t : t + 1], memory, incremental_state=state)[0] for t in range(_TIME - 1)]
     _compare(

@@ -25,7 +25,7 @@ __all__ = [
 def register_kind(kind: Kind, build: Builder) -> None:
     """Register a kind of layer for layer plans in this process.
 
-    A checkpoint stores the names of the kinds and the letters of its plan, but no code. Register the same kinds again before loading the
+    A checkpoint stores the names of the kinds and the letters of its plan, but no code. Register the same kinds before you load the
     checkpoint.
 
     Args:

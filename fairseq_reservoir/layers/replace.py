@@ -33,8 +33,8 @@ def adopt(kind: type[Thing], thing: Any) -> Thing:
 def with_mix_in(mixin: type, thing: Any) -> Any:
     """Create an object that shares the state of ``thing``. Its class inherits from ``mixin`` and from the class of ``thing``.
 
-    The new class has the name of the old class, because fairseq compares class names in checkpoints. If ``thing`` already has the
-    mix-in, it is returned unchanged.
+    The new class has the name of the old class, because fairseq compares class names in checkpoints. If ``thing`` already has the mix-in,
+    return ``thing`` unchanged.
     """
     if isinstance(thing, mixin):
         return thing

@@ -34,9 +34,9 @@ class StaticMixing(Sublayer):
     ``max_positions`` and more use the last weight. A sentence that is longer than all training sentences still uses trained weights
     for the distances that occurred in training. A layer stores 2 max_positions - 1 numbers per head instead of max_positions^2.
 
-    Parameters: ``mix`` is w, (heads, 2 max_positions - 1), or (heads, max_positions) in a decoder. Column max_positions - 1
-    contains the weight of distance 0, and the column before it the weight of the previous token. ``v_proj`` and ``out_proj`` are
-    as in attention. S freezes only ``mix``.
+    Parameters: ``mix`` is w, (heads, 2 max_positions - 1), or (heads, max_positions) in a decoder. Column max_positions - 1 contains the
+    weight of distance 0. Column max_positions - 2 contains the weight of the previous token. ``v_proj`` and ``out_proj`` are as in
+    attention. S freezes only ``mix``.
 
     With T tokens per sentence, mixing costs T multiply-adds per token and channel. Attention costs 2 T for its scores and sums.
     The mixing needs one T x T matrix per head, shared by all sentences.
@@ -104,7 +104,7 @@ class StaticMixing(Sublayer):
         return torch.cat((before, self.mix) if self.causal else (before, self.mix, after), 1)
 
     def _remember(self, v: Tensor, is_token: Tensor | None, incremental_state: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        """Append values (time, batch, dim) and token masks (time, batch) to the incremental state. Return both for all steps."""
+        """Append values (time, batch, dim) and token masks (time, batch) to the incremental state. Return all values and masks so far."""
         if is_token is None:
             is_token = torch.ones(v.shape[:2], dtype=torch.bool, device=v.device)
         state = self.get_incremental_state(incremental_state, "mixing") or {}
@@ -114,7 +114,7 @@ class StaticMixing(Sublayer):
         return v, is_token
 
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
-        """Reorder the cached sentences, which fairseq does in beam search."""
+        """Reorder the cached sentences. fairseq calls this method in beam search."""
         state = self.get_incremental_state(incremental_state, "mixing")
         if state is not None:
             moved = {name: tensor.index_select(1, new_order) for name, tensor in state.items()}

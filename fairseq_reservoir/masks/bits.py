@@ -21,8 +21,8 @@ def bytes_of(count: int, bits: int) -> int:
 def pack(mask: "torch.Tensor", bits: int, lowest: int = 0) -> "torch.Tensor":
     """Pack a mask of integers from ``lowest`` to ``lowest + 2**bits - 1`` into a uint8 vector of ``bytes_of(n, bits)`` bytes.
 
-    n is the number of entries. The vector consists of ``bits`` planes, one after the other. Plane b has bit b of every
-    ``entry - lowest``. The bit of entry i is bit i % 8 of byte i // 8 of the plane.
+    n is the number of entries. The vector consists of ``bits`` planes, one after the other. For each entry e, plane b contains bit b of the
+    number ``e - lowest``. Entry i is bit i % 8 of byte i // 8 of a plane.
 
     Raises:
         ValueError: an entry is outside the range.

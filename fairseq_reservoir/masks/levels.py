@@ -1,4 +1,4 @@
-"""Levels to which trained weights are rounded: their values, the scale of a matrix, and the nearest level of a weight."""
+"""Levels to which trained weights are rounded, and the scales of the levels."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ def name_of_scales(latent: str) -> str:
 
 @dataclass(frozen=True)
 class Levels:
-    """k levels around 0 and the rule for their scale.
+    """Set of k levels around 0, and the rule for the scale of a matrix.
 
     The levels are integers if k is odd (-1, 0, 1) and half-integers if k is even (-1/2, 1/2). A weight w is rounded to the scale
     times the level nearest to w / scale, so the scale is the distance between neighbouring rounded values. Ties go to the upper
@@ -79,7 +79,7 @@ class Levels:
         return NORMAL_STEPS[self.count] * weight.square().mean(1, keepdim=True).sqrt()
 
     def nearest(self, weight: "Tensor", scales: "Tensor") -> "Tensor":
-        """Find the nearest level of each weight, in the dtype of ``weight``. Level times scale is the rounded weight."""
+        """Find the nearest level of each weight, in the dtype of ``weight``. The rounded weight is level times scale."""
         import torch
 
         ratio = weight / scales.clamp(min=torch.finfo(weight.dtype).tiny)  # a row of zeros has a scale of 0
@@ -92,7 +92,7 @@ class Levels:
         return (self.count - 1) / 2
 
     def numbers(self, levels: "Tensor") -> "Tensor":
-        """Convert levels to int8 numbers, where 0 is the lowest level."""
+        """Convert levels to int8 numbers from 0 (the lowest level) to k - 1."""
         import torch
 
         return (levels + self.highest).to(torch.int8)

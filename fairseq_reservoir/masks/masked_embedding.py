@@ -11,7 +11,7 @@ from .masked_weight import MaskedWeight
 
 
 class ComputedEmbedding(nn.Module):
-    """Mix-in for a module with a computed ``weight``: the embedding of tokens (...), int64 -> (..., embedding_dim).
+    """Mix-in that makes a module with a computed ``weight`` an embedding; tokens: (...), int64 -> (..., embedding_dim).
 
     The row of ``padding_idx`` is always 0.
     """

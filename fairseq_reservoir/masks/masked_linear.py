@@ -19,7 +19,7 @@ def all_rows(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class ComputedLinear(nn.Module):
-    """Mix-in for a module with a computed ``weight``: the linear layer y = x weight^T; x: (..., in_features).
+    """Mix-in that makes a module with a computed ``weight`` a linear layer y = x weight^T; x: (..., in_features).
 
     ``bias`` is a buffer of zeros that is not saved. It exists for code that reads a layer's ``weight`` and ``bias``, such as
     fairseq's fused attention.

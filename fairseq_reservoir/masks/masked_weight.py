@@ -1,9 +1,9 @@
 """Frozen random matrices with learned masks. All masks of a model are selected together, once per update.
 
-``MaskedWeight.weight`` reads the mask and the masked weight from a ``MaskCache``. The cache selects masks
-(``selection.select_masks``) again if the scores may have changed. The cache is emptied by a new update number (``set_num_updates``), a
-change between training and evaluation, a loaded state dict, and a conversion to another dtype or device. torch's version counters are not
-enough, because fairseq's optimizers write to ``p.data``. In training without update numbers, masks are selected at every use.
+``MaskedWeight.weight`` reads the mask and the masked weight from a ``MaskCache``. The cache selects masks (``selection.select_masks``)
+again if the scores may have changed. The cache is emptied by a new update number (``set_num_updates``), a change between training and
+evaluation, a loaded state dict, and a conversion to another dtype or device. torch's version counters do not detect all changes, because
+fairseq's optimizers write to ``p.data``. In training without update numbers, masks are selected at every use.
 """
 
 import math
@@ -170,7 +170,7 @@ class MaskedWeight(nn.Module):
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Convert the module, as half() and to() do. Scores stay float32, but move to another device."""
+        """Convert the module, as half() and to() do. Scores are moved to the new device, but stay float32."""
         self.mask_cache.forget(self)
         scores = [] if self.scores is None else [t for t in (self.scores, self.scores.grad) if t is not None]
         super()._apply(never_below_32_bits(fn, scores), recurse)  # type: ignore[no-untyped-call]  # torch's
@@ -207,7 +207,7 @@ class MaskCache:
         return self.__dict__ | {"_kept": {}}
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Start an update. A call with the current number, as in gradient accumulation, has no effect."""
+        """Start an update. Another call with the same number, as in gradient accumulation, has no effect."""
         if num_updates != self.num_updates:
             self.num_updates = num_updates
             self.forget()
@@ -228,7 +228,7 @@ class MaskCache:
         return self._kept[member][:2]
 
     def last_used(self, member: MaskedWeight) -> Tensor | None:
-        """Return a member's cached mask, even if the scores have changed since then. None if no mask is cached."""
+        """Return the cached mask of a member, even if the scores have changed since it was selected. Return None if no mask is cached."""
         return self._kept[member][0] if member in self._kept else None
 
     def _is_fresh(self, member: MaskedWeight) -> bool:
@@ -237,7 +237,7 @@ class MaskCache:
     @torch.inference_mode(False)
     @torch.no_grad()
     def _select(self, members: list[MaskedWeight]) -> dict[MaskedWeight, Selected]:
-        """Select masks. Return (mask, masked weight, ``_stamp_of_mask``) for each member."""
+        """Select the masks of the members. Return (mask, masked weight, ``_stamp_of_mask``) for each member."""
         wanted = set(members)
         if any(m.choices.scope == "global" for m in members):
             members = [m for m in self.members if m in wanted or m.choices.scope == "global"]
@@ -281,9 +281,10 @@ def _stamp_of_mask(member: MaskedWeight) -> Stamp:
 
 
 def stamp_of(*tensors: Tensor) -> Stamp:
-    """Return a value that changes with the storage, the dtype and torch's version counter of each tensor.
+    """Return a fingerprint of tensors, for detecting changes.
 
-    Writing to ``.data`` or in inference mode does not change the value.
+    It contains the storage, the dtype and torch's version counter of each tensor. It does not detect writing to ``.data``, or writing in
+    inference mode.
     """
     return tuple((t.data_ptr(), None if t.is_inference() else t._version, t.dtype) for t in tensors)
 
@@ -291,8 +292,8 @@ def stamp_of(*tensors: Tensor) -> Stamp:
 class _ThroughMask(torch.autograd.Function):
     """Straight-through estimator: return W * M, and use the gradient of the mask M as the gradient of the scores.
 
-    Gradient of the scores = (gradient of the masked weight) * W, with ``follow_sign`` also times sign(scores). ``learned`` contains the
-    indices of the columns with scores; None for all columns.
+    The gradient of the scores is the gradient of the masked weight times W. With ``follow_sign``, it is also multiplied by sign(scores).
+    ``learned`` contains the indices of the columns with scores; None for all columns.
     """
 
     @staticmethod
@@ -322,12 +323,12 @@ class _ThroughMask(torch.autograd.Function):
 
 
 def times_rows(weight: Tensor, gain: Tensor | None) -> Tensor:
-    """Multiply each row of ``weight`` by its entry of ``gain``, in the dtype of ``weight``. None stands for a gain of 1."""
+    """Multiply each row of ``weight`` by the row's gain, in the dtype of ``weight``. If ``gain`` is None, return ``weight``."""
     return weight if gain is None else weight * gain.to(weight.dtype).unsqueeze(1)
 
 
 def never_below_32_bits(fn: Callable[[Tensor], Tensor], whole: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
-    """Wrap a conversion such as half(). The wrapped conversion moves the tensors ``whole`` to another device, but keeps them in float32."""
+    """Wrap a conversion such as half(). The tensors in ``whole`` are moved to the new device, but stay float32."""
 
     def convert(tensor: Tensor) -> Tensor:
         converted = fn(tensor)
@@ -369,7 +370,7 @@ def refuse_moving_masks(model: nn.Module, given: str, frozen: Collection[Tensor]
     Args:
         model: a model with or without masks.
         given: the flag that freezes the scores, for the error message.
-        frozen: all frozen parameters; the default is those without ``requires_grad``.
+        frozen: all frozen parameters. By default, the parameters without ``requires_grad``.
 
     Raises:
         InputError: the mask of frozen scores also depends on trained scores or on the number of the update.

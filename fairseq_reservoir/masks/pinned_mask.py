@@ -19,17 +19,17 @@ def pinned_per_row(columns: int, choices: MaskChoices) -> int:
 
 
 def draw_pinned(shape: Sequence[int], choices: MaskChoices, seed: int, name: str) -> tuple[Tensor, Tensor, list[int]]:
-    """Draw the pinned positions of each row, and the mask at these positions. The mask keeps the share ``keep_ratio`` of them.
+    """Draw the pinned positions of each row, and the mask at these positions. The mask keeps the share ``keep_ratio`` of the positions.
 
     Args:
         shape: (rows, columns) of the mask.
         choices: settings of the mask, with at least one pinned entry per row.
-        seed, name: the values depend only on these.
+        seed, name: all random values depend only on these.
 
     Returns:
         mask: (rows, columns), 0 at entries that are not pinned; bool, or int8 if it is signed or has several keep ratios.
         learned: (rows, columns - pinned), int64, the column indices of the entries that are not pinned.
-        counts: the number of kept pinned entries for each keep ratio, per row with scope "row", else per tensor.
+        counts: the number of kept pinned entries for each keep ratio. It is counted per row with scope "row", else per tensor.
     """
     rows, columns = shape
     per_row = pinned_per_row(columns, choices)

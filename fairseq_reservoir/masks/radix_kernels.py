@@ -8,9 +8,9 @@ compares all keys with the k-th largest. For rows that fit into registers, ``sel
 The digits of a magnitude are its bits 30-23, 22-15, 14-7 and 6-0. The digits of a signed key are its four bytes. The time
 hardly depends on the values, because ``tl.histogram`` counts by votes of the threads, and atomic operations on single keys are rare.
 
-Layout: a row of n scores is divided into ``chunks`` of BLOCKS blocks of BLOCK scores. A program reads one chunk. ``totals``
-is (planes, rows, BINS), ``parts`` is (rows, chunks, BINS), both int32. Plane 0 of ``totals`` counts the first digit. The planes
-from ``plane`` on count the other digits. A mask is int8.
+A row of n scores is divided into ``chunks`` chunks. A chunk has BLOCKS blocks, and a block has BLOCK scores. A program reads one chunk.
+``totals`` (planes, rows, BINS) and ``parts`` (rows, chunks, BINS) are int32. Plane 0 of ``totals`` counts the first digit. The planes
+``plane``, ``plane + 1`` and ``plane + 2`` count the other digits. A mask is int8.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -33,7 +33,7 @@ def _jit(function: Callable[..., Any]) -> Any:
 
 
 def _jit_kernel(function: Callable[..., Any]) -> Any:
-    """Compile one kernel for all values of these arguments. By default, triton compiles extra kernels for 1 and multiples of 16.
+    """Compile one kernel for all values of these arguments. By default, triton compiles extra kernels for the values 1 and multiples of 16.
 
     Extra kernels pay off only for n, where multiples of 16 allow wide reads. Triton 3.6 fails to compile the kernel for 1 chunk.
     """
@@ -44,7 +44,7 @@ def _jit_kernel(function: Callable[..., Any]) -> Any:
 def _keys(scores, MAGNITUDE: tl.constexpr):
     """Convert scores to int32 keys with the order of the scores, or of their magnitudes. A NaN has the key of infinity.
 
-    Read as an integer, the bits of a float's magnitude have the order of the magnitude. 0 and -0 have the same key.
+    The bits of a float's magnitude form an integer. These integers have the same order as the magnitudes. 0 and -0 have the same key.
     """
     bits = scores.to(tl.float32).to(tl.int32, bitcast=True)
     size = bits & 0x7FFFFFFF
@@ -195,7 +195,9 @@ def select_in_registers(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Do the work of ``write_mask`` for rows of up to COLUMNS scores. A program reads ROWS rows once and finds the threshold bit by bit."""
+    """Write the same mask as ``write_mask``, for rows of up to COLUMNS scores. A program reads ROWS rows once, and finds the threshold of
+    each row bit by bit.
+    """
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < n)[None, :]

@@ -29,7 +29,7 @@ def _is_installed() -> bool:
 
 
 def is_usable(scores: Tensor) -> bool:
-    """Whether ``select`` supports the device, dtype and shape of the scores, and has not failed before."""
+    """Whether ``select`` supports the device, dtype and shape of the scores. False after ``select`` has failed once."""
     return (
         scores.device.type == "cuda"
         and torch.version.cuda is not None

@@ -3,9 +3,9 @@
 Each use unpacks the mask M and computes W * M. The initialiser ``signed_constant`` needs one random bit per weight. Drawing these
 signs is only a quarter of the work, so they are drawn at every use.
 
-Other initialisers take 10 (uniform) to 200 times (normal) as long. Their W is drawn when its layer runs, like every other random
-tensor (``random_tensors.drawn_in_forward``). Usually a stack applies one random layer at every depth, which is then drawn once per
-batch.
+Other initialisers take 10 (uniform) to 200 times (normal) as long. With these initialisers, W is drawn when the layer runs, like every
+other random tensor (``random_tensors.drawn_in_forward``). Usually all depths of a stack share one random layer. The layer is then drawn
+once per batch.
 """
 
 import math
@@ -47,7 +47,7 @@ class _Signs:
 class _Regenerated(nn.Module):
     """Module with a bit-packed mask. ``weight`` is g (W * M), (rows, columns), in the dtype of the empty buffer ``like``.
 
-    W is ``signs``, or else the buffer ``random``, which ``drawn`` fills while the layer runs.
+    W is drawn by ``signs``. If ``signs`` is None, W is the buffer ``random``, which ``drawn`` fills while the layer runs.
     """
 
     packed: Tensor

@@ -89,7 +89,7 @@ class RoundedWeight(nn.Module):
         return self.latent.device
 
     def folded(self) -> nn.Module:
-        """Return an ordinary module with the rounded matrix; a mix-in defines this method."""
+        """Return an ordinary module with the rounded matrix. The linear and embedding mix-ins define this method."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:

@@ -42,8 +42,8 @@ def select_masks(
         scores: score tensors of one shape, or of any shapes with scope ``global``.
         choices: settings of the masks.
         ratios: current keep ratios (``MaskChoices.keep_ratios_at``).
-        size: each ratio is a share of this many entries, including pinned entries without a score. The default is the number
-            of scores that are ranked together: all scores of a tensor, of a row (last dimension), or of all tensors.
+        size: number of entries to which the ratios apply. It includes pinned entries without a score. The default is the number of scores
+            that are ranked together: all scores of a tensor, of a row (last dimension), or of all tensors.
         pinned: for each ratio, the number of pinned entries that are kept. They count towards the ratio.
 
     Returns:
@@ -64,7 +64,7 @@ def select_masks(
 
 
 def _select_together(rows: list[Tensor], count: int, magnitude: bool) -> list[Tensor]:
-    """Select the ``count`` largest scores of all rows together. A row and its mask have the shape (1, n); n may differ between rows.
+    """Select the ``count`` largest scores of all rows together. Each row and its mask have a shape (1, n); n may differ between rows.
 
     First, the minimum share of each row is selected, in one call for all rows of equal length. Then the largest of the other scores are
     selected.
@@ -124,7 +124,7 @@ def _sum(masks: Sequence[Tensor]) -> Tensor:
 
 
 def _by_radix(rows: list[Tensor], counts: list[int], magnitude: bool) -> list[Tensor] | None:
-    """Run ``select_largest`` in Triton kernels. Return None if they cannot be used."""
+    """Run ``select_largest`` in Triton kernels. Return None if the kernels cannot be used."""
     if not radix_selection.is_usable(rows[0]):
         return None
     scores = rows[0] if len(rows) == 1 else torch.stack(rows)

@@ -106,7 +106,7 @@ def test_tensors_that_no_seed_gives_are_stored(caplog):
     assert answers(model).equal(expected) and model.encoder.layers[1].fc1.weight.numel()
     (line,) = caplog.messages
     assert line.startswith(
-        "--regenerate-weights: these frozen tensors are stored, because no seed gives them: decoder.layers.0.fc1.bias, "
+        "--regenerate-weights: these frozen tensors are stored, because they cannot be drawn from a seed: decoder.layers.0.fc1.bias, "
     )
 
 

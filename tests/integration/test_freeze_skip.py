@@ -262,11 +262,11 @@ def test_two_processes_are_one(toy_data, tmp_path):
         ),
         (
             ["--freeze-rotate", "1:2", "--distributed-world-size", 2],
-            "--freeze-rotate with --ddp-backend pytorch_ddp: this backend fixes at the start",
+            "--freeze-rotate with --ddp-backend pytorch_ddp: this backend always sums",
         ),
         (
             ["--freeze-rotate", "1:2", "--ddp-backend", "fully_sharded"],
-            "--freeze-rotate with --ddp-backend fully_sharded: this backend fixes at the start",
+            "--freeze-rotate with --ddp-backend fully_sharded: this backend always sums",
         ),
         (
             ["--freeze-update-every", "ffn:2", "--use-bmuf"],

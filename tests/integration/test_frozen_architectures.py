@@ -54,7 +54,7 @@ def test_a_model_with_a_plan_does_not_start_from_it(trained, toy_data, tmp_path)
     line, status = error_of(toy_data, *ARCH[2:], *flags)
     assert (
         status == 2
-        and "the checkpoint is of a model without a layer plan, such as --arch frozen_...: ReservoirTransformer can load its own"
+        and "the checkpoint is of a model without a layer plan, such as --arch frozen_...; give a checkpoint of ReservoirTransformer"
         in line
     )
 

@@ -60,7 +60,7 @@ class AdaptedLinear(nn.Linear):
         return y if self.bias is None else y + self.bias
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Add this layer's adapter and gain to a state dict that lacks them. The state dict can then be loaded. fairseq calls this."""
+        """Add this layer's adapter and gain to a state dict without them, so that it can be loaded. fairseq calls this method."""
         add_if_all_missing(state_dict, f"{name}.frozen_adapter.", self.frozen_adapter)
         if self.frozen_adapter.gain is not None:
             state_dict.setdefault(f"{name}.frozen_adapter.gain", self.frozen_adapter.gain.detach())
@@ -127,7 +127,7 @@ class ScaledProjections(nn.Module):
 class SharedProjections(nn.Module):
     """Frozen matrices A (r, in) and B (out, r) of all ``ScaledProjections`` of a model, one pair for each shape (out, in).
 
-    ``users`` counts the adapters that use each pair, by the pair's key.
+    ``users`` maps the key of each pair to the number of adapters that use the pair.
     """
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class SharedProjections(nn.Module):
         self.users: dict[str, int] = {}
 
     def add(self, out_features: int, in_features: int, rank: int, device: Device = None) -> str:
-        """Register an adapter for a matrix of this shape, and return the key of its pair A, B. Create the pair if it is missing."""
+        """Register an adapter for a matrix of this shape. Return the key of the shape's pair A, B, which is created if it is missing."""
         key = f"{out_features}x{in_features}"
         if key not in self.users:
             self.register_buffer(f"A_{key}", torch.empty(rank, in_features, device=device))
@@ -151,6 +151,6 @@ class SharedProjections(nn.Module):
 
 
 def add_if_all_missing(state_dict: dict[str, Tensor], prefix: str, module: nn.Module) -> None:
-    """Add the state of ``module`` to ``state_dict`` in place, unless a name in the state dict already starts with ``prefix``."""
+    """If no name in ``state_dict`` starts with ``prefix``, add the state of ``module`` in place."""
     if not any(key.startswith(prefix) for key in state_dict):
         state_dict.update({prefix + key: value for key, value in module.state_dict().items()})

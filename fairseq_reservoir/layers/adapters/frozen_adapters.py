@@ -29,11 +29,11 @@ def adapt(model: nn.Module, table: SlotTable, kind: str, rank: int, scaled: bool
         table: the model's slot table.
         kind: ``lora`` or ``vera``.
         rank: rank of every adapter.
-        scaled: whether each adapter also trains a scalar factor of its matrix.
+        scaled: whether each adapter also trains a scalar that multiplies the frozen matrix.
 
     Raises:
-        InputError: no matrix of these blocks is frozen, ``rank`` exceeds the smaller side of a frozen matrix, or a frozen matrix
-            is not the weight of a plain ``nn.Linear``.
+        InputError: no matrix of these blocks is frozen, ``rank`` exceeds the smaller dimension of a frozen matrix, or a frozen matrix is
+            not the weight of a plain ``nn.Linear``.
     """
     frozen = [e for e in table.entries if not e.trained and e.atom in _ATOMS and e.name.endswith(".weight")]
     if not frozen:
@@ -54,7 +54,7 @@ def adapt(model: nn.Module, table: SlotTable, kind: str, rank: int, scaled: bool
             )
         if rank > min(entry.shape):
             raise InputError(
-                f"--frozen-adapter-rank {rank}: exceeds the smaller side of {entry.name}, {min(entry.shape)}"
+                f"--frozen-adapter-rank {rank}: must be at most {min(entry.shape)}, the smaller dimension of {entry.name}"
             )
         (rows, columns), device = entry.shape, linear.weight.device
         adapter: LowRank | ScaledProjections
@@ -75,7 +75,7 @@ def adapt(model: nn.Module, table: SlotTable, kind: str, rank: int, scaled: bool
 
 
 def _adapted_attention(module: nn.Module) -> nn.Module | None:
-    """Return an ``AdaptedAttention`` for fairseq's attention with an adapter on a projection; None for all other modules."""
+    """Return an ``AdaptedAttention`` if the module is fairseq's attention with an adapter on a projection. Otherwise return None."""
     has_adapter = any(isinstance(child, AdaptedLinear) for child in module.children())
     return adopt(AdaptedAttention, module) if type(module) is MultiheadAttention and has_adapter else None
 

@@ -144,7 +144,7 @@ class Backskip(nn.Module):
         return drawn < self.anneal ** max(0, self.update - self.warmup + 1) * 2**32
 
     def begin_update(self) -> None:
-        """Restart the sequence of noise seeds before an update. If an overflow repeats the update, the seeds are the same."""
+        """Restart the sequence of noise seeds before an update. An update that is repeated after an overflow has the same seeds."""
         self.draws = 0
 
     def noise_seed(self) -> int:
@@ -166,7 +166,7 @@ class Backskip(nn.Module):
                 module.solve()
 
     def observe(self, x: Tensor, g: Tensor, true: Tensor) -> None:
-        """Store the cosine between a true gradient and its estimate, and pass the gradient to the estimator."""
+        """Store the cosine between a true gradient and its estimate, and let the estimator learn from the true gradient."""
         _, noise = self.estimator.perturb(x, self.noise_seed())
         estimate = self.estimator.estimate(x, noise, g)
         self.cosine = torch.cosine_similarity(estimate.float().flatten(), true.float().flatten(), 0)
@@ -174,7 +174,7 @@ class Backskip(nn.Module):
 
 
 class _Leave(torch.autograd.Function):
-    """Identity on the output of a layer with a true backward pass. In the backward pass, it stores dL/dy."""
+    """Identity function on the output of a layer with a true backward pass. Its backward pass stores dL/dy."""
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, kept: dict[str, Tensor]) -> Tensor:
@@ -188,7 +188,7 @@ class _Leave(torch.autograd.Function):
 
 
 class _Enter(torch.autograd.Function):
-    """Identity on the input of a layer with a true backward pass. In the backward pass, it passes dL/dx to ``Backskip.observe``."""
+    """Identity function on the input of a layer with a true backward pass. Its backward pass calls ``Backskip.observe`` with dL/dx."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kept: dict[str, Tensor], skip: Backskip) -> Tensor:

@@ -55,10 +55,10 @@ def fit_state(model: nn.Module, state_dict: dict[str, Tensor], prefix: str, resu
     Args:
         model: the model. fairseq's trainer has already set its number of updates.
         state_dict, prefix: as in ``upgrade_state_dict_named``.
-        resuming: whether training resumes at this number of updates.
+        resuming: whether training resumes from the state dict, at the model's number of updates.
 
     Raises:
-        InputError: the state dict lacks an estimator, and the warm-up is over. A new estimator would get few or no true gradients.
+        InputError: the state dict lacks an estimator although the warm-up is over. A new estimator would get too few true gradients.
     """
     skips, prefix = getattr(model, BACKSKIPS, None), f"{prefix}{BACKSKIPS}."
     own = skips.state_dict(prefix=prefix) if skips else {}

@@ -24,7 +24,8 @@ class LeastSquares(nn.Module):
         outputs: the length of y.
         ridge: strength of the penalty.
 
-    Buffers, always float32: ``gram``, sum_t a_t x_t x_t^T, (d, d); ``cross``, sum_t a_t y_t x_t^T, and ``map``, W, (outputs, d).
+    The buffers are always float32. ``gram`` (d, d) is sum_t a_t x_t x_t^T. ``cross`` (outputs, d) is sum_t a_t y_t x_t^T. ``map`` (outputs,
+    d) is W.
     """
 
     gram: Tensor

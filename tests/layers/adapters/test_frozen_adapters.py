@@ -216,7 +216,7 @@ def test_specs_do_not_name_adapters():
         ({"frozen_adapter": "adapter", "encoder": "T"}, "--frozen-adapter 'adapter': choose from lora, vera"),
         ({"frozen_adapter": "lora", "encoder": "T", "frozen_adapter_rank": 0}, "--frozen-adapter-rank 0: must be at least 1"),
         ({"frozen_adapter": "vera", "encoder": "F", "frozen_adapter_rank": 9},
-         "--frozen-adapter-rank 9: exceeds the smaller side of encoder.layers.0.ffn.fc1.weight, 8"),
+         "--frozen-adapter-rank 9: must be at most 8, the smaller dimension of encoder.layers.0.ffn.fc1.weight"),
         ({"frozen_adapter_scale": True}, "--frozen-adapter-scale: has no effect without --frozen-adapter"),
         ({"frozen_adapter_rank": 4}, "--frozen-adapter-rank 4: has no effect without --frozen-adapter"),
         ({"frozen_adapter": "lora", "freeze": "adapter"}, "--freeze 'adapter': unknown component 'adapter'"),
