@@ -25,12 +25,12 @@ def of_tensor(tensor: "torch.Tensor") -> str:
 
 
 def of_contents(text: str, tensors: dict[str, "torch.Tensor"]) -> str:
-    """Hash a text together with all tensors by name; see ``of_parts``."""
+    """Hash a text together with named tensors; see ``of_parts``."""
     return of_parts(text, ((name, str(t.dtype), t.shape, raw_bytes(t)) for name, t in tensors.items()))
 
 
 def of_parts(text: str, parts: Iterable[Part]) -> str:
-    """Hash a text together with all tensors, sorted by name. Names, dtypes and shapes are hashed too.
+    """Hash a text together with tensors, sorted by name. Names, dtypes and shapes are hashed too.
 
     Args:
         text: the text.

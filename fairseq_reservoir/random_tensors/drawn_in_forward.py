@@ -1,7 +1,7 @@
-"""Memory-saving inference: draw a layer's random tensors when the layer runs, instead of storing those of all layers.
+"""Memory-saving inference: draw a layer's random tensors when the layer runs, instead of storing the random tensors of all layers.
 
-At most one layer's tensors are in memory. They stay until another layer draws its own, because a model may run one layer many
-times, such as the only frozen layer of a decoder, or a random layer that a supermask model applies at every depth.
+At most one layer's random tensors are in memory. They are kept until another layer needs its tensors, because one layer may run many times.
+Examples are the only frozen layer of a decoder, and the random layer that a supermask model applies at every depth.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ ROUNDINGS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class DrawnTensor:
-    """A parameter or buffer of ``owner`` that has no values, except while its layer runs.
+    """A parameter or buffer of ``owner``. It has values only while its layer runs.
 
     Args:
         owner, name: the module and the name of its tensor.
-        recipe, seed: they give the values.
-        rounding: dtype to which the drawn values are rounded first.
-        dtype: dtype to which they are rounded then, that of the stored tensor.
-        keeps_dtype: whether the values stay in ``dtype`` if the model is converted to another one.
+        recipe, seed: the recipe draws the values from the seed.
+        rounding: dtype to which the drawn values are rounded, before they are converted to ``dtype``.
+        dtype: dtype of the tensor.
+        keeps_dtype: whether the tensor keeps ``dtype`` if the model is converted to another dtype.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class DrawnTensor:
         return drawn
 
     def is_there(self) -> bool:
-        """Return whether the tensor has its values. A conversion of the whole model may have rounded them."""
+        """Return whether the tensor has its unrounded values. A conversion of the whole model may have rounded them."""
         return self.tensor.numel() > 0 and not (self.keeps_dtype and self.tensor.dtype != self.dtype)
 
     def release(self) -> None:
@@ -69,7 +69,7 @@ class DrawnTensor:
 
 
 class DrawnLayer:
-    """The random tensors that are in memory: those of the layer that ran last."""
+    """The random tensors in memory. They belong to the layer that ran last."""
 
     def __init__(self) -> None:
         self.tensors: Sequence[DrawnTensor] = ()
@@ -96,7 +96,7 @@ class DrawnLayer:
 def drawn_tensor(
     owner: nn.Module, name: str, recipe: Recipe, seed: int, stored: Tensor, keeps_dtype: bool = False
 ) -> DrawnTensor | None:
-    """Release a tensor that can be drawn again with the bits of ``stored``. Otherwise change nothing and return None."""
+    """Release a tensor if it can be drawn again with the bits of ``stored``. Otherwise change nothing and return None."""
     if tuple(stored.shape) != recipe.shape or stored.is_meta:
         return None
     value = recipe.draw(seed)

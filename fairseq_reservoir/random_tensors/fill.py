@@ -17,7 +17,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @torch.no_grad()
 def fill(parameters: Mapping[str, torch.Tensor], recipes: dict[str, Recipe], seed: int) -> None:
-    """Draw the values of each parameter that has a recipe, in place. While a model is built on the meta device, do nothing."""
+    """Draw each parameter that has a recipe, in place. Do nothing while a model is built on the meta device."""
     # Checking the parameters is not enough: inside torch.device("meta"), fairseq still creates some of them on the CPU.
     on_meta = torch.get_default_device().type == "meta"
     for name, recipe in recipes.items():
@@ -38,7 +38,7 @@ def draw(module: nn.Module, recipes: dict[str, Recipe], seed: int) -> None:
 
 
 def recipes_in(model: nn.Module) -> dict[str, Recipe]:
-    """Collect the recipes that ``draw`` has stored in a model's modules, by the names of the tensors in the model."""
+    """Collect the recipes that ``draw`` has stored in a model's modules: name of the tensor in the model -> recipe."""
     return {
         f"{place}.{name}".lstrip("."): recipe
         for place, module in model.named_modules()
@@ -51,7 +51,7 @@ def reservoir_recipe(name: str, random_name: str, shapes: Shapes) -> Recipe:
 
     - Matrices are orthogonal. If a matrix stacks several projections, each projection is drawn separately.
     - Weights of static mixing are +1/4 or -1/4. The magnitude has no effect, because the layer normalises its weights.
-    - LayerNorms have weight 1 and bias 0. All other vectors that are not biases are 1.
+    - LayerNorms have weight 1 and bias 0. All other vectors are 1, except biases.
     - The bias of attention's output projection is 0, as in fairseq. All other biases are drawn from
       U(-1/sqrt(fan_in), 1/sqrt(fan_in)), as in ``nn.Linear`` and ``nn.GRU``. For a GRU, fan_in is the hidden size.
 

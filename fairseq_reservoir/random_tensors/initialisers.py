@@ -17,9 +17,9 @@ from .philox import Floats, Shape
 def orthogonal(seed: int, name: str, shape: Shape) -> Floats:
     """Orthonormal rows (W W^T = I), or orthonormal columns (W^T W = I) if W has more rows than columns.  Saxe et al., 2014.
 
-    A standard normal matrix in float64 is decomposed into Q R, with one thread, because more threads can change the last bits. The
-    signs of Q are chosen so that the diagonal of R is positive. Q is then unique and Haar-distributed (Mezzadri, 2007). W is Q or Q^T.
-    torch computes the decomposition, because the last bits of NumPy's result are different.
+    A standard normal matrix in float64 is decomposed into Q R, with one thread, because more threads can change the last bits. The signs of
+    Q are chosen so that the diagonal of R is positive. Q is then unique and Haar-distributed (Mezzadri, 2007). W is Q or Q^T. torch
+    computes the decomposition. NumPy's result would differ in the last bits.
     """
     import torch
 

@@ -46,11 +46,11 @@ class Recipe:
 
     @property
     def exact(self) -> bool:
-        """Whether every machine draws the same bits. If not, values differ between machines by about 1e-6 (see ``philox``)."""
+        """Whether every machine draws the same bits. Otherwise values differ between machines by about 1e-6 (see ``philox``)."""
         return self.initialiser in _EXACT
 
     def draw(self, seed: int) -> "torch.Tensor":
-        """Draw the tensor (float32) for a seed. Inside ``torch.device("meta")`` it has no values."""
+        """Draw the tensor (float32) for a seed. Inside ``torch.device("meta")``, the tensor has no values."""
         from .tensors import drawn
 
         return drawn(lambda seed, *_: self.draw_array(seed), seed, self.name, self.shape)

@@ -72,7 +72,7 @@ MISTAKES = {
 LATE_MISTAKES = {
     "everything pinned": (
         f"{SUPERMASK} --mask-pin 0.9999999",
-        "--mask-pin 0.9999999: pins all mask entries of encoder.embed_tokens, so none is learned. Its shortest rows have only 16 "
+        "--mask-pin 0.9999999: pins all mask entries of encoder.embed_tokens, so no entry is learned. The shortest rows have only 16 "
         "entries; give a value below 0.96875",
     ),
     "everything frozen": (

@@ -27,7 +27,7 @@ PREFIX = "frozen_"
 
 
 class FrozenComponents(DescribedInCheckpoint):
-    """Mix-in that freezes components of a fairseq model. It precedes the model in the list of bases.
+    """Mix-in that freezes components of a fairseq model. It must precede the model in the list of base classes.
 
     fairseq builds the model. Then the parameters that ``freeze`` and ``freeze_except`` select are frozen, and ``frozen_init`` sets
     their values. Without these flags, nothing changes. Source: Bogoychev, 2021, "Not all parameters are born equal".
@@ -40,7 +40,7 @@ class FrozenComponents(DescribedInCheckpoint):
         """Build fairseq's model and freeze its components.
 
         Raises:
-            InputError: a freeze spec does not parse, matches nothing or everything, or ``frozen_init`` cannot draw the frozen
+            InputError: a freeze spec is invalid or matches nothing, all parameters are frozen, or ``frozen_init`` cannot draw the frozen
                 tensors.
         """
         options = component_options(cfg)
@@ -113,7 +113,7 @@ def component_options(cfg) -> Namespace:
 
 
 def register_frozen() -> None:
-    """Register ``frozen_A`` for every architecture A that has none yet. Call it after a ``--user-dir`` has registered its models."""
+    """Register all missing architectures ``frozen_A``. Call this again after a ``--user-dir`` has registered architectures A."""
     for name, architectures in list(ARCH_MODEL_INV_REGISTRY.items()):
         if issubclass(MODEL_REGISTRY[name], DescribedInCheckpoint) or PREFIX + name in MODEL_REGISTRY:
             continue  # models of this package have these flags already

@@ -26,10 +26,10 @@ from .stacks import ReservoirDecoder
 class ReservoirTransformerLM(DescribedInCheckpoint, FairseqLanguageModel):
     """fairseq's ``transformer_lm`` with a layer plan: tokens (batch, time) to logits (batch, time, vocabulary).
 
-    With a plan of only ``L``, the model equals fairseq's ``--arch transformer_lm_big`` of the same sizes bit for bit. (In ``--arch
-    transformer_lm``, LayerNorms follow the blocks, and there is no final LayerNorm.) The layers are those of the decoder of
-    ``reservoir_transformer``, without attention to a source. Therefore frozen layers have no trained parameters, except S layers. G and M
-    are not allowed, because they would read later tokens.
+    With a plan of only ``L``, the model equals fairseq's ``--arch transformer_lm_big`` of the same sizes bit for bit. Both have LayerNorms
+    before the blocks and a final LayerNorm, unlike ``transformer_lm``. The layers are the decoder layers of ``reservoir_transformer``
+    without attention to a source. Therefore frozen layers other than S have no trained parameters. G and M are not allowed, because they
+    would read later tokens.
     """
 
     description_flags = description_flags(DEPTHS)

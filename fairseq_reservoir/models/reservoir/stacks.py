@@ -24,7 +24,7 @@ class _PlannedStack:
         del self.upcoming
 
     def next_layer(self, stack, build, cfg, *no_encoder_attn):
-        """Build the layer of the next slot, by fairseq's ``build`` if it is fairseq's own layer."""
+        """Build the layer of the next slot. fairseq's own layers are built by ``build``."""
         slot = next(self.upcoming)
         if not slot.kind.fairseqs:
             return _reservoir_layer(slot, stack, cfg, *no_encoder_attn)
@@ -60,7 +60,7 @@ class ReservoirDecoder(_PlannedStack, TransformerDecoderBase):
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
     ):
-        """Compute features, and alignments by the last layer that attends to the source. fairseq uses the last layer of the stack."""
+        """Compute features. Alignments come from the last layer that attends to the source. In fairseq, they come from the last layer."""
         if alignment_layer is None:
             alignment_layer = self.last_attending
         return self.extract_features_scriptable(

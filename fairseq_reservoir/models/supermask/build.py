@@ -34,7 +34,7 @@ _DESCRIBED = [name for name in MaskOptions.__dataclass_fields__ if name not in _
 
 
 def description_flags(stacks) -> dict[str, str]:
-    """Return the fields of a supermask model's description with their flags; see ``DescribedInCheckpoint``."""
+    """Return the description fields of a supermask model: field -> flag, see ``DescribedInCheckpoint``."""
     return {
         **{f"{stack}_layers": f"--{stack}-layers" for stack in stacks},
         "generator": "generator of frozen tensors",
@@ -77,7 +77,7 @@ def finish_supermask(model, plans: dict[str, tuple[Slot, ...]], options):
     if options.mask_scope == "global":
         model.whole_only = (
             "with --mask-scope global the scores of all layers are ranked together, so pruning would change the masks of the kept "
-            "layers; remove the pruning flag, or start a new training with this flag"
+            "layers; remove the pruning flag, or start a new training with the pruning flag"
         )
     return model
 
@@ -92,7 +92,7 @@ def refuse_pin_of_everything(model, options) -> None:
     if full and not options.mask_random:
         name, columns = full[0][0], min(m.weight_shape[1] for _, m in full)
         raise InputError(
-            f"--mask-pin {options.mask_pin}: pins all mask entries of {name}, so none is learned. Its shortest rows have only "
+            f"--mask-pin {options.mask_pin}: pins all mask entries of {name}, so no entry is learned. The shortest rows have only "
             f"{columns} entries; give a value below {1 - 0.5 / columns:.6g}"
         )
 
@@ -156,7 +156,7 @@ def _shared(model, plans):
 
 
 def build_embedding(stack: str, cfg, dictionary, embed_dim: int, path: str | None) -> nn.Module:
-    """Build the token embedding of a stack, with vectors from the file ``path`` if it is given."""
+    """Build the token embedding of a stack. If ``path`` is given, the vectors are read from this file."""
     embedding = new_embedding(cfg.parts[stack], cfg, dictionary, embed_dim)
     flag = f"--{stack}-embed-path"
     read = path and partial(read_embeddings, path, dictionary, embed_dim, cfg.embed_min_coverage, flag)
@@ -168,7 +168,7 @@ def build_embedding(stack: str, cfg, dictionary, embed_dim: int, path: str | Non
 def new_embedding(
     parts: MaskedParts, options, dictionary, embed_dim: int
 ) -> MaskedEmbedding | RoundedEmbedding | nn.Embedding:
-    """Create a token embedding: masked and random, trained and rounded, or an ordinary one that is frozen or trained."""
+    """Create a token embedding: masked and random, trained and rounded, or an ordinary ``nn.Embedding``, which is frozen or trained."""
     if not whole_embeddings(options):
         return masked_embedding(parts, dictionary, embed_dim)
     embedding = nn.Embedding(len(dictionary), embed_dim, padding_idx=dictionary.pad())
@@ -183,11 +183,11 @@ def fill_embedding(
 ) -> None:
     """Set the vectors of an embedding from the seed or a file, in place.
 
-    A frozen embedding is drawn from the seed with fairseq's distribution, N(0, 1 / embed_dim), and a padding row of 0.
+    A frozen embedding is drawn from the seed with fairseq's distribution, N(0, 1 / embed_dim). Its padding row is 0.
 
     Args:
         embedding: from ``new_embedding``.
-        stack: name of the stack, part of the name from which the values are drawn.
+        stack: name of the stack. The drawn values depend on it.
         options: the model's options.
         read: function that returns the rows to replace and their vectors. In a masked embedding, the vectors are scaled like the
             random weights. The function is not called if a checkpoint is loaded afterwards.

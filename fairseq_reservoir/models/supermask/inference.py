@@ -1,4 +1,4 @@
-"""Prepare supermask models for inference: multiply masks into weights, or keep only the masks of weights that are drawn when used."""
+"""Prepare supermask models for inference: multiply masks into weights, or store only masks and draw the weights when they are used."""
 
 import gc
 import logging
@@ -37,7 +37,7 @@ def fold(model: nn.Module, regenerate: bool = False) -> None:
 
     Args:
         model: a supermask model in evaluation mode.
-        regenerate: where possible, store only masks, for ``freezing.regenerated`` (``masks.regenerated``).
+        regenerate: store only masks where possible (``masks.regenerated``). ``freezing.regenerated`` later draws the random weights.
     """
     stored = []
     new: dict[nn.Module, nn.Module | None] = {}

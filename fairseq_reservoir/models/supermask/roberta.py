@@ -62,9 +62,9 @@ class SupermaskOneLayerRoberta(HeadsInTable, DescribedInCheckpoint, FoldsMasks, 
     Every weight matrix of layer i is W * M_i with the mask M_i of this layer, without biases (Shen et al., 2021, "What's Hidden
     in a One-layer Randomly Weighted Transformer?").
 
-    These parameters are trained: the scores of the masks, all classification heads, the dense layer and biases of the language
-    model head, and with ``--mask-layernorm affine`` the LayerNorms. The last matrix of the language model head is tied to the token
-    embedding, and has its mask or rounding. The position embedding is trained if ``--mask-embeddings`` trains the token embedding.
+    These parameters are trained: the scores of the masks, all classification heads, the dense layer and biases of the language model head,
+    and with ``--mask-layernorm affine`` the LayerNorms. The last matrix of the language model head is tied to the token embedding, and
+    shares the embedding's mask or rounding. The position embedding is trained if ``--mask-embeddings`` trains the token embedding.
     Otherwise it is frozen at random values or at the values of ``--mask-embeddings-from``.
     """
 

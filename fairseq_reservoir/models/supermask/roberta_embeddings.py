@@ -62,7 +62,7 @@ def fill_embeddings(encoder, options) -> None:
 
 
 def earlier_recipes(recipes: dict[str, Recipe]) -> dict[str, Recipe]:
-    """Return the recipes of ``--mask-init-weights paper_code`` before version 0.2.0. They drew a RoBERTa like a translation model.
+    """Return the recipes of ``paper_code`` before version 0.2.0. These recipes drew a RoBERTa like a translation model.
 
     Args:
         recipes: current recipes by tensor name.
@@ -85,7 +85,7 @@ def read_checkpoint(path: str, dictionary: Any, positions: int, width: int) -> d
     The checkpoint may come from fairseq or from this package.
 
     Raises:
-        InputError: the file is not a checkpoint of a RoBERTa with learned positions, or has other sizes or another dictionary.
+        InputError: the file is not a checkpoint of a RoBERTa with learned positions, or its sizes or dictionary differ from the model's.
     """
     from ...checkpoint.meta_checkpoint import open_checkpoint, read_state
     from ...checkpoint.origin import dictionaries_of

@@ -43,10 +43,10 @@ class RandomLayer(nn.Module):
 
 
 class SharedLayer(nn.Module):
-    """Trained rounded matrices that all layers of a stack share, under the names of a layer's matrices."""
+    """Trained rounded matrices that all layers of a stack share. Their names are those of the matrices of a layer."""
 
     def linear(self, part: str, make: Callable[[], RoundedLinear]) -> SharedLinear:
-        """Return a reference to the matrix ``part``. The first call creates the matrix by ``make``."""
+        """Return a reference to the matrix ``part``. The first call creates the matrix with ``make``."""
         place, _, name = part.rpartition(".")
         if place and not hasattr(self, place):
             self.add_module(place, nn.Module())
@@ -67,7 +67,7 @@ class MaskedParts:
         stack: ``encoder`` or ``decoder``.
         options: the model's complete options.
         slots: the layers of the stack.
-        of_bert: whether the model is a RoBERTa, which the paper's code initialises differently, with ``init_bert_params``.
+        of_bert: whether the model is a RoBERTa. The paper's code initialises a RoBERTa differently, with ``init_bert_params``.
     """
 
     def __init__(self, stack: str, options: Namespace, slots: tuple[Slot, ...], of_bert: bool = False):
@@ -172,7 +172,7 @@ class MaskedAttention(MultiheadAttention):
 
 
 class _MaskedLayer:
-    """Mix-in for fairseq's layers: matrices are masked."""
+    """Mix-in that masks the matrices of fairseq's layers."""
 
     def __init__(self, cfg, parts, *args):
         self.parts = parts
@@ -213,7 +213,7 @@ class MaskedDecoderLayer(_MaskedLayer, TransformerDecoderLayerBase):
 
 
 class _MaskedStack:
-    """Mix-in for encoder and decoder: build layers in order and register the random layer."""
+    """Mix-in for encoder and decoder. It builds the layers in order, and registers the random layer."""
 
     def __init__(self, cfg, dictionary, embed_tokens, parts, **kwargs):
         self.parts = parts
