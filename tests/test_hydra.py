@@ -1,5 +1,6 @@
 """fairseq-hydra-train: its YAML files equal the command line's presets, and the complete example trains."""
 
+import copy
 import importlib.util
 import os
 import subprocess
@@ -289,6 +290,8 @@ def test_caches_of_hydra_do_not_change_configurations():
     lines = [
         f"data {model} --reservoir-encoder LTL --adam-betas (0.9,0.98) --lr 0.1,0.2 --fp16 --user-dir {CONFIG.parent}",
         f"other {model} --restore-file a=b.pt --encoder-layers 2 --lr 0.1 --no-save",
+        "data --arch transformer --optimizer sgd --momentum 0.9 --lr-scheduler inverse_sqrt --criterion label_smoothed_cross_entropy",
+        f"data --task language_modeling --arch reservoir_transformer_lm --optimizer freeze_skip --user-dir {CONFIG.parent}",
     ]
     found = [options.parse_args_and_arch(options.get_training_parser(), line.split()) for line in lines * 2]
     hydra_memory.remember()
@@ -298,9 +301,17 @@ def test_caches_of_hydra_do_not_change_configurations():
     hydra_memory.forget()
     try:
         anew = [convert_namespace_to_omegaconf(args) for args in found]
+        merged_anew = [with_defaults(config) for config in anew]
     finally:
         hydra_memory.remember()
-    assert remembered[1:] == anew[1:] and remembered[0] != anew[0] == anew[2] != anew[1]
+    assert remembered[1:] == anew[1:] and remembered[0] != anew[0] == anew[4] != anew[1]
+    assert [with_defaults(config) for config in remembered[1:]] == merged_anew[1:]
+
+
+def with_defaults(config):
+    """Merge the configuration with the defaults of dataclasses, as fairseq-train does, and return all values as text."""
+    add_defaults(config := copy.deepcopy(config))
+    return repr(config)
 
 
 @pytest.mark.parametrize("model", ["reservoir_roberta", "supermask_one_layer_roberta"])
