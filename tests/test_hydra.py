@@ -172,7 +172,7 @@ def test_a_folder_that_only_has_the_plugins_name_is_refused(monkeypatch, tmp_pat
     config = OmegaConf.create({"common": {"user_dir": str(tmp_path / "fairseq_reservoir")}})
     with pytest.raises(SystemExit):
         distributed_utils.call_main(config, None)
-    assert "has the name of the plugin, but does not contain the plugin" in capsys.readouterr().err
+    assert "has the name of the plugin, but is not the plugin" in capsys.readouterr().err
 
 
 @pytest.mark.slow

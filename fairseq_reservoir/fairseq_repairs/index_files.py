@@ -21,7 +21,7 @@ from torch import distributed
 from ..errors import InputError
 from .repair import repair, wrap
 
-MAKE_IT = "fairseq-preprocess writes it"
+MAKE_IT = "create it with fairseq-preprocess"
 _MMAP, _LEGACY = MMapIndexedDataset.Index._HDR_MAGIC, IndexedDataset._HDR_MAGIC
 _IMPLEMENTATIONS = {_MMAP: ("mmap",), _LEGACY: ("cached", "lazy")}
 _CHUNK = 2**20  # sentences, or tokens, that are compared at once

@@ -1,4 +1,4 @@
-"""Hooks of the fairseq functions that set up a task, build a model, or load models together with their task."""
+"""Hooks of the fairseq functions that set up a task, build a model, or load a task and its models."""
 
 import os
 
@@ -47,7 +47,8 @@ def build_model(original, cfg, *args, **kwargs):
 def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
     """Hook of ``checkpoint_utils.load_model_ensemble_and_task``.
 
-    The hook compares the models' dictionaries with the task's. In ``fairseq-eval-lm`` it also sets the block size of the model's training.
+    The hook compares the models' dictionaries with the task's. In ``fairseq-eval-lm``, the hook also sets the block size to that of the
+    model's training.
 
     Raises:
         InputError: a model was trained with dictionaries that differ from the task's.

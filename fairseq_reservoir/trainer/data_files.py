@@ -1,7 +1,7 @@
 """Check the binarised data of a command before a model is built.
 
-``check_data`` lists the tasks that are checked. The data of all other tasks, raw text, remote data and ``--dataset-impl huffman`` are not
-checked. fairseq finds errors in these data when it opens the files.
+``check_data`` lists the tasks whose data is checked. The data of other tasks is not checked. Raw text, remote data and data of
+``--dataset-impl huffman`` are not checked either. fairseq finds errors in unchecked data when it opens the files.
 """
 
 import itertools
@@ -28,7 +28,7 @@ INDEX_HEADERS = {b"MMIDIDX\0": 18, b"TNTIDX\0\0": 32}
 
 
 class MissingFile(InputError, FileNotFoundError):
-    """A missing file of the DATA folder. As in fairseq, this error is a ``FileNotFoundError``."""
+    """Error about a file that is missing in the DATA folder. It is also a ``FileNotFoundError``, which fairseq raises in this case."""
 
     __str__ = ValueError.__str__
 
@@ -49,9 +49,9 @@ def check_data(cfg, splits=None):
     """Check the data of translation, language modelling, masked language models and sentence classification.
 
     Args:
-        cfg: fairseq's configuration. With ``splits``, only ``cfg.task`` is read.
-        splits: None in a training. In any other command, the splits that the command reads. A missing file of these splits is not an error
-            here, because the language pair may be in the checkpoint. fairseq reports the missing file later.
+        cfg: fairseq's configuration. If ``splits`` is given, only ``cfg.task`` is read.
+        splits: None in a training. In any other command, the splits that the command reads. If a file of these splits is missing, nothing
+            is raised here, because its name may depend on the checkpoint's language pair. fairseq reports the missing file later.
 
     Raises:
         InputError: fairseq would fail on the data.
@@ -75,7 +75,7 @@ def check_data(cfg, splits=None):
 
 
 def check_translation(cfg, folders, scan, chosen=None):
-    """Check the dictionaries and both sides of every split of a translation task. If ``chosen`` is given, check these splits only."""
+    """Check the dictionaries and both sides of every split of a translation task. If ``chosen`` is given, check only the splits in it."""
     task, folder = cfg.task, folders[0]
     check_folder(folder)
     pair = (task.source_lang, task.target_lang)
@@ -112,7 +112,7 @@ def check_text(cfg, folders, scan, chosen=None):
 
 
 def check_sentences(cfg, folders, scan, chosen=None):
-    """Check the dictionaries and splits of sentence classification: input0, label, and input1 if it exists."""
+    """Check the dictionaries and splits of sentence classification in the folders ``input0``, ``label`` and, if it exists, ``input1``."""
     folder = cfg.task.data
     check_folder(folder)
     parts = ["input0"] if cfg.task.regression_target else ["input0", "label"]
@@ -154,7 +154,7 @@ def impl_of(task):
 
 
 def is_indexed(impl):
-    """Whether this module can check the files of a ``--dataset-impl``: a pair of .idx and .bin."""
+    """Whether a ``--dataset-impl`` stores data as .idx and .bin files, which this module can check."""
     return impl in {None, "mmap", "cached", "lazy"}
 
 
@@ -165,8 +165,8 @@ def splits(cfg, folders):
     ``is_whole``: whether to check every sentence of the index and the token ids. Otherwise only the header of the index and the file sizes
     are checked.
 
-    Each epoch trains on the next folder, and a run may resume at any epoch. With several folders, missing training data is therefore not
-    an error at the start, and every sentence is checked only in the first folder. Validation data is in the first folder.
+    If there are several folders, each epoch trains on the next one, and a run may resume at any epoch. A folder without training data is
+    therefore not an error at the start, and every sentence is checked only in the first folder. All validation data is in the first folder.
     """
     data = cfg.dataset
     for number, folder in enumerate(folders):
@@ -181,11 +181,11 @@ def splits(cfg, folders):
 
 def check_folder(folder):
     if not os.path.isdir(folder):
-        raise MissingFile(f"DATA: {folder} is not a folder; {MAKE_IT} (its --destdir)")
+        raise MissingFile(f"DATA: {folder} is not a folder; {MAKE_IT} --destdir")
 
 
 def check_dictionaries(paths):
-    """Return the number of entries of each dictionary, including special symbols."""
+    """Check that the dictionaries exist, and return the number of entries of each, including special symbols."""
     for path in paths:
         if not os.path.isfile(path):
             raise MissingFile(f"{path}: no such dictionary; {MAKE_IT}")
@@ -193,7 +193,7 @@ def check_dictionaries(paths):
 
 
 def check_sides(folder, split, pair, impl, flag, dictionaries, scan):
-    """Check the source and the target of a split, and return whether the split exists. A split that a ``flag`` requires must exist."""
+    """Check the source and the target of a split, and return whether the split exists. If ``flag`` is given, the split must exist."""
     source, target = pair
     if not is_indexed(impl):
         return False
@@ -216,7 +216,7 @@ def check_sides(folder, split, pair, impl, flag, dictionaries, scan):
     if len(sides) == 2 and None not in counts and counts[0] != counts[1]:
         raise InputError(
             f"{sides[0]}.idx has {counts[0]} sentences and {sides[1]}.idx has {counts[1]};"
-            " both sides need the same number"
+            " both need the same number of sentences"
         )
     return True
 

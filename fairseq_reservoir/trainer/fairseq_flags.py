@@ -1,4 +1,4 @@
-"""Refuse values of fairseq's flags that would end in a traceback. The error is one line, and comes before data is read."""
+"""Refuse, before data is read, values of fairseq's flags that would cause a traceback. The error has one line."""
 
 import ast
 import math
@@ -25,8 +25,7 @@ def check(cfg: Any) -> None:
         raise InputError("--optimizer: is required; the usual choice is --optimizer adam")
     if choice_of(cfg.task) in BATCHED and data.max_tokens is None and data.batch_size is None:
         raise InputError(
-            "--max-tokens: this flag or --batch-size is required; give for example --max-tokens 4096, the largest number of tokens in a "
-            "batch"
+            "--max-tokens: this flag or --batch-size is required; give for example --max-tokens 4096 for at most 4,096 tokens per batch"
         )
     _check_max_tokens(cfg)
     fairseq_rules.check(cfg)
@@ -47,12 +46,12 @@ def check(cfg: Any) -> None:
 
 
 def _check_max_tokens(cfg):
-    """Refuse token limits below 1 in a training and with ``--num-batch-buckets``, where fairseq uses the limit as a sentence length."""
+    """Refuse token limits below 1. With ``--num-batch-buckets``, fairseq uses the limit as a sentence length."""
     data, buckets = cfg.dataset, read(TaskFlags, cfg.task).num_batch_buckets
     most = data.max_tokens
     if most is not None and most < 1 and choice_of(cfg.task) in BATCHED:
         raise InputError(
-            f"--max-tokens {most}: must be at least 1, because a training omits sentences with more tokens; for no limit, give"
+            f"--max-tokens {most}: must be at least 1, because a training omits sentences longer than this limit; for no limit, give"
             " --batch-size instead"
         )
     if buckets and most is None:
@@ -77,7 +76,10 @@ def check_rates(cfg: Any) -> None:
 
 
 def _check_cosine(scheduler, max_update):
-    """Refuse a cosine period of 0, because fairseq divides by the period. Its default is ``--max-update`` minus ``--warmup-updates``."""
+    """Refuse a cosine period of 0, because fairseq divides by the period.
+
+    The default period is ``--max-update`` minus ``--warmup-updates``.
+    """
     if scheduler.lr_period_updates > 0 or max_update > scheduler.warmup_updates:
         return
     raise InputError(

@@ -1,6 +1,6 @@
 """Refuse to save a checkpoint if a frozen tensor has changed since the training started.
 
-The rank that saves checkpoints hashes the tensors when the training starts, and again before each save.
+The rank that saves checkpoints hashes the frozen tensors when the training starts, and again before each save.
 """
 
 import torch
@@ -29,7 +29,7 @@ def hashes(trainer) -> dict[str, str]:
 
 
 def take_hashes(trainer) -> None:
-    """Hash the frozen tensors when a training starts. If it resumes, call this after the checkpoint is loaded."""
+    """Hash the frozen tensors when a training starts. If the training resumes, call this after the checkpoint is loaded."""
     trainer.frozen_hashes = hashes(trainer) if trainer.should_save_checkpoint_on_current_rank else {}
 
 
@@ -46,8 +46,8 @@ def refuse_changes(trainer, filename: str) -> None:
         if changed:
             others = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
             raise InputError(
-                f"--save-dir: not saving {filename}, because the frozen tensor {changed[0]}{others} changed during training; earlier "
-                "checkpoints are unaffected"
+                f"{filename}: not saved, because the frozen tensor {changed[0]}{others} changed during training; earlier checkpoints are "
+                "unaffected"
             )
 
 
@@ -61,7 +61,7 @@ def refuse_quantization(cfg) -> None:
 
 
 def freezes(model) -> bool:
-    """Whether a model's configuration freezes or masks anything."""
+    """Whether a model's configuration freezes or masks at least one tensor."""
     flags = read(ReservoirOptions, model)
     plans = (flags.reservoir_encoder or "") + (flags.reservoir_decoder or "")
     given = (flags.freeze, flags.freeze_except, flags.reservoir_count, flags.reservoir_decoder_count)

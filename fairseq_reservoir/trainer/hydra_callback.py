@@ -37,7 +37,7 @@ def _start(call_main, cfg, main, **kwargs):
             folder = Path(to_absolute_path(given or ours))
             if (folder / "__init__.py").is_file() and not is_plugin(folder):
                 raise InputError(
-                    f"common.user_dir {given}: this folder has the name of the plugin, but does not contain the plugin; rename it"
+                    f"common.user_dir {given}: this folder has the name of the plugin, but is not the plugin; rename the folder"
                 )
             cfg.common.user_dir = str(ours)
         return call_main(cfg, main, **kwargs)

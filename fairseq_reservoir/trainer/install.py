@@ -39,10 +39,10 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
 
 
 def install() -> None:
-    """Install everything once, when the plugin is imported. A second call does nothing.
+    """Install all changes to fairseq, when the plugin is imported. A second call does nothing.
 
     Raises:
-        InputError: ``FAIRSEQ_RESERVOIR_WITHOUT`` has an unknown name.
+        InputError: ``FAIRSEQ_RESERVOIR_WITHOUT`` names an unknown repair.
     """
     try:
         repair.apply(in_order.REPAIRS)

@@ -26,7 +26,7 @@ def warn_of_likely_mistakes(cfg) -> None:
 
 
 def multiplies_in_bf16() -> bool | None:
-    """Whether the processor multiplies in bf16; None with a torch that has no ``torch.cpu.get_capabilities``."""
+    """Whether the processor multiplies in bf16; None if this torch version lacks ``torch.cpu.get_capabilities``."""
     capabilities: dict = getattr(torch.cpu, "get_capabilities", dict)()
     return any(capabilities.get(name) for name in MULTIPLIES_IN_BF16) if capabilities else None
 
@@ -48,7 +48,7 @@ def slow_bf16(cfg) -> list[str]:
 
 
 def likely_mistakes(cfg) -> list[str]:
-    """Return warnings for a keep schedule longer than the training, and for a best checkpoint with the lowest BLEU or accuracy."""
+    """Return a warning if the mask keep schedule ends after the training, and one if the lowest BLEU or accuracy would be the best."""
     warnings = []
     last = cfg.optimization.max_update - 1
     masks = read(MaskOptions, cfg.model)
@@ -63,7 +63,7 @@ def likely_mistakes(cfg) -> list[str]:
     metric = str(cfg.checkpoint.best_checkpoint_metric)
     if metric.endswith(("bleu", "accuracy")) and not cfg.checkpoint.maximize_best_checkpoint_metric:
         warnings.append(
-            f"--best-checkpoint-metric {metric}: without --maximize-best-checkpoint-metric, fairseq saves the checkpoint with the lowest"
-            " value as checkpoint_best.pt"
+            f"--best-checkpoint-metric {metric}: add --maximize-best-checkpoint-metric, because fairseq would save the checkpoint with the"
+            " lowest value as checkpoint_best.pt"
         )
     return warnings

@@ -16,8 +16,9 @@ logger = logging.getLogger(__name__)
 def skip_backward_without_gradient(trainer) -> None:
     """Make a trainer's optimizer skip the backward pass of a loss without a gradient. Call this whenever the optimizer is built.
 
-    torch would raise an error for such a loss. LayerDrop causes such a loss if it skips every trained layer and all other parameters are
-    frozen. Only the first such loss is logged, because a criterion that detaches its loss would cause a warning in every update.
+    torch would raise an error in this backward pass. A loss has no gradient if LayerDrop skips every trained layer and all other parameters
+    are frozen. Only the first loss without a gradient is logged, because a criterion that detaches its loss would cause a warning in every
+    update.
     """
     optimizer = trainer._optimizer
     while isinstance(getattr(optimizer, "_optimizer", None), FairseqOptimizer):  # --use-bmuf wraps the optimizer

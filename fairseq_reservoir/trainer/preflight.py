@@ -46,7 +46,7 @@ _LONGEST_NAME, _LONGEST_PATH = 255, 3800
 def call_main(original, cfg, main, **kwargs):
     """Hook of fairseq's ``call_main``, which runs a command in one process or more.
 
-    It checks a training before its processes start. It also starts the processes of a run on CPUs, because fairseq itself only starts one
+    The hook checks a training before its processes start. On CPUs, the hook also starts the processes, because fairseq only starts one
     process per GPU.
     """
     if is_training(main):
@@ -118,14 +118,14 @@ def refuse_fp16_of_frozen_layers(cfg):
 
 
 def refuse_flat_fp16_on_cpus(cfg):
-    """Refuse ``--fp16`` if fairseq stores its fp32 weights in one flat tensor, which it allocates on a GPU."""
+    """Refuse ``--fp16`` on CPUs if fairseq would store the fp32 weights in one flat tensor, because it allocates this tensor on a GPU."""
     common = cfg.common
     if uses_cpu(cfg) and common.fp16 and not (common.fp16_no_flatten_grads or common.memory_efficient_fp16):
         raise InputError("--fp16: needs a GPU; on CPUs, give --bf16 or --memory-efficient-fp16 instead")
 
 
 def refuse_empty_texts(model):
-    """Refuse empty strings as values of model flags. They can only come from hydra, because the command line is already checked."""
+    """Refuse model flags with an empty string as value. Only hydra can pass empty strings, because the command line is already checked."""
     dataclass = MODEL_DATACLASS_REGISTRY.get(choice_of(model), object)
     for options in (ComponentOptions, MaskOptions):
         if issubclass(dataclass, options):
@@ -133,7 +133,7 @@ def refuse_empty_texts(model):
 
 
 def check_log_file(path):
-    """Refuse a ``--log-file`` that cannot be written, or is a pipe, because fairseq would wait until another process reads the pipe."""
+    """Refuse a ``--log-file`` that cannot be written. Also refuse a pipe, because fairseq would wait for a process that reads it."""
     if path is None:
         return
     folder, mode = os.path.dirname(os.path.abspath(path)), None

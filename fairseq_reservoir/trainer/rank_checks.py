@@ -1,7 +1,7 @@
 """Check that the ranks of a run are connected, load the same checkpoint and have the same frozen tensors.
 
-Each rank draws its frozen tensors from the seed and the tensors' names, so all ranks should have equal tensors. Tensors differ if a rank
-has other flags or another version of the package, or after a memory error. A difference would persist, because frozen tensors have no
+Each rank draws its frozen tensors from the seed and the tensors' names, so all ranks should have equal tensors. They differ if the flags or
+the versions of the package differ between ranks, or after a memory error. A difference would persist, because frozen tensors have no
 gradient and ``legacy_ddp`` does not broadcast them.
 """
 
@@ -31,7 +31,7 @@ def check_processes(trainer) -> None:
 
 
 def agree_on_checkpoint(trainer, filename: str, options: dict) -> None:
-    """Refuse ranks that disagree on the checkpoint to load, whether it exists, or the options of ``load_checkpoint``.
+    """Refuse ranks that disagree on which checkpoint to load, on whether it exists, or on the options of ``load_checkpoint``.
 
     fairseq broadcasts rank 0's checkpoint to the ranks that have found a file.
     """
@@ -69,7 +69,7 @@ def refuse_other_files(loading: list[tuple[dict, bool]]) -> None:
             )
     if len(set(found)) > 1:
         raise InputError(
-            f"rank {found.index(False)}: {first['filename']} does not exist here, but it exists on rank {found.index(True)}; "
+            f"rank {found.index(False)}: {first['filename']} does not exist on this rank, but exists on rank {found.index(True)}; "
             "all ranks need a --save-dir that all hosts share"
         )
 
@@ -133,6 +133,6 @@ def refuse_sharding(cfg) -> None:
         return
     if freezes(cfg.model):
         raise InputError(
-            "--ddp-backend fully_sharded: would flatten frozen and trained tensors into one tensor and train both; "
+            "--ddp-backend fully_sharded: would train frozen tensors, because it flattens them into one tensor with trained ones; "
             "use pytorch_ddp or legacy_ddp"
         )

@@ -1,7 +1,7 @@
 """Refuse ranks of one run that read different data.
 
-fairseq distributes the batches of one data set over the ranks. If a rank has another data set, it would train on other sentences, and may
-have another number of batches. If it has another dictionary, it would train on other tokens.
+fairseq distributes the batches of one data set over the ranks. A rank with a different data set would train on different sentences, and may
+have a different number of batches. A rank with a different dictionary would train on different tokens.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ def _symbols(task, name):
 
 
 def _sizes(dataset):
-    """Return the sentence lengths; the number of sentences if there are no lengths; None for a stream of unknown length."""
+    """Return a data set's sentence lengths, or its number of sentences if it has no lengths. Return None if this number is unknown, too."""
     sizes = getattr(dataset, "sizes", None)
     try:
         return np.asarray([len(dataset)] if sizes is None else sizes, dtype=np.int64)
@@ -81,10 +81,10 @@ def refuse_other_data(name: str, contents: list, hashes: list) -> None:
     Args:
         name: the dictionary or data set that differs.
         contents: output of ``contents_of`` on every rank.
-        hashes: the hash of every rank.
+        hashes: the hash of the dictionary or data set on every rank.
 
     Raises:
-        InputError: always. The message names the rank. It also has both sizes, or, if they are equal, the first different entry.
+        InputError: always. The message names the rank and the first difference between its data and that of rank 0.
     """
     rank = next(rank for rank, found in enumerate(hashes) if found != hashes[0])
     ours, first = contents[rank], contents[0]
@@ -99,6 +99,6 @@ def refuse_other_data(name: str, contents: list, hashes: list) -> None:
     what = (
         f"{name} has {ours}, but {first} on rank 0"
         if ours != first
-        else f"sentences of {name} have other lengths than on rank 0"
+        else f"the sentence lengths of {name} differ from those on rank 0"
     )
     raise InputError(f"rank {rank}: {what}; all ranks need the same DATA")

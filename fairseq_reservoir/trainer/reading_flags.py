@@ -49,7 +49,7 @@ def parse_args_and_arch(original, parser, input_args=None, *args, **kwargs):
 
 
 def _parse(original, parser, input_args, *args, **kwargs):
-    """Call fairseq's function. Replace its errors for a missing ``--arch`` or ``--task``, which have no message."""
+    """Call fairseq's function. If ``--arch`` or ``--task`` is missing, raise an error with a message, because fairseq's error has none."""
     try:
         return original(parser, input_args, *args, **kwargs)
     except RuntimeError as error:

@@ -172,7 +172,7 @@ class ReservoirTrainer(Trainer):
             super()._set_seed()
 
     def _prepare_sample(self, sample, is_dummy=False):
-        """Copy a batch to the device. ``--cuda-graphs`` pads the batch first. ``--fast`` checks for padding in the copy on the CPU."""
+        """Copy a batch to the device. ``--cuda-graphs`` pads the batch first. ``--fast`` checks on the CPU whether it has padding."""
         if self.graphs and self.model.training:
             sample = self.graphs.packed(sample)
         if isinstance(sample, PackedBatch):
@@ -196,12 +196,12 @@ class ReservoirTrainer(Trainer):
         return self.host_values.fetch(norm) if self.host_values else norm
 
     def _check_grad_norms(self, grad_norm):
-        """Check that all ranks have the same gradient norm. fairseq needs the norm on the device."""
+        """Check that all ranks have the same gradient norm. Pass the norm on the device to fairseq, because its check needs it there."""
         on_device = self.host_values.norm if self.host_values else None
         super()._check_grad_norms(grad_norm if on_device is None else on_device)
 
     def set_num_updates(self, num_updates):
-        """Set the number of updates. Then apply the freeze schedule, adapt the cached prefix to it, and fit ``--backskip``'s estimators."""
+        """Set the number of updates, apply the freeze schedule, adapt the cached prefix to it, and fit the estimators of ``--backskip``."""
         super().set_num_updates(num_updates)
         freeze_skip_hooks.follow_update(self, num_updates)
         freeze_cache.follow_schedule(self)
@@ -245,7 +245,7 @@ def use_reservoir_trainer() -> None:
         if not issubclass(cls, ReservoirTrainer):
             raise InputError(
                 f"{cls.__name__} was derived from fairseq's Trainer before fairseq_reservoir was imported, so this package has no effect "
-                "on it. Import fairseq_reservoir first. If you use --model-parallel-size: fairseq's MegatronTrainer is not supported"
+                "on it. Import fairseq_reservoir first. fairseq's MegatronTrainer (--model-parallel-size) is not supported"
             )
         return object.__new__(cls)
 

@@ -14,8 +14,8 @@ from ..freezing.description import Resumed, refuse_change, resuming
 from ..freezing.freeze_skip import PREFIX, refuse_removed_flag
 from ..options.fairseq_flags import choice_of
 
-SAME_FLAGS = "give the flags it was trained with"
-SAME_DICTIONARIES = "give the DATA, languages and task it was trained with, because they determine the dictionaries"
+SAME_FLAGS = "give the flags with which it was trained"
+SAME_DICTIONARIES = "the dictionaries differ; give the DATA, the languages and the task with which it was trained"
 
 
 @contextlib.contextmanager
@@ -50,7 +50,8 @@ def _difference(message):
     if sizes:
         (name, saved, own), others = sizes[0], len(sizes) - 1
         more = f", and {others} more {'tensor differs' if others == 1 else 'tensors differ'} in shape" if others else ""
-        return f"its {name} has the shape {saved}, not {own}{more}; {SAME_DICTIONARIES if _is_of_dictionary(sizes) else SAME_FLAGS}"
+        advice = SAME_DICTIONARIES if _is_of_dictionary(sizes) else SAME_FLAGS
+        return f"its {name} has the shape {saved}, but {own} in the model{more}; {advice}"
     for text, kind in (("does not have {}", "Missing"), ("has {}, which this model does not have", "Unexpected")):
         found = re.search(rf'{kind} key\(s\) in state_dict: "([^"]*)"((?:, "[^"]*")*)', message)
         if found:
@@ -61,7 +62,7 @@ def _difference(message):
 
 
 def _is_of_dictionary(sizes):
-    """Whether the shapes differ only in the size of the dictionary, the number of rows of the embeddings and the output projection."""
+    """Whether the shapes differ only in the size of the dictionary, which is the number of rows of embeddings and output projections."""
     rows_only = all(ast.literal_eval(saved)[1:] == ast.literal_eval(own)[1:] for _, saved, own in sizes)
     names = [name for name, *_ in sizes]
     return (
@@ -72,7 +73,7 @@ def _is_of_dictionary(sizes):
 def check_loaded_state(trainer) -> None:
     """Make a trainer's optimizer refuse a saved state that belongs to other parameters. Call this whenever the optimizer is built.
 
-    torch's own error names only parameter groups. With the flat buffer of fp16, torch raises it only after the first update.
+    torch's own error names only parameter groups. With the flat buffer of fp16, torch raises this error only after the first update.
     """
     for group, optimizer in innermost(trainer._optimizer):
         check = functools.partial(_refuse_other_state, optimizer, group)
@@ -80,7 +81,10 @@ def check_loaded_state(trainer) -> None:
 
 
 def innermost(optimizer, group: str | None = None) -> list:
-    """Return the optimizers inside fairseq's wrappers as pairs (group of a composite optimizer or None, optimizer)."""
+    """Return the optimizers inside fairseq's wrappers as pairs (group, optimizer).
+
+    Only the optimizers in a composite optimizer have a group. For all others, ``group`` is returned as it is.
+    """
     for name in ("fp32_optimizer", "wrapped_optimizer", "_optimizer"):
         inner = getattr(optimizer, name, None)
         if isinstance(inner, FairseqOptimizer):
@@ -104,7 +108,7 @@ def _refuse_other_state(optimizer, group, _, state_dict):
     if resumed and not _fits(state_dict, optimizer.optimizer.param_groups):
         elsewhere = ", and give another --save-dir" if resumed.save_dir_has_a_checkpoint else ""
         raise InputError(
-            f"--restore-file {resumed.file}: its optimizer state is for different parameters. To continue without it, add "
+            f"--restore-file {resumed.file}: its optimizer state is for different parameters. To continue without this state, add "
             f"--reset-optimizer. To start a new training, replace --restore-file with --finetune-from-model {resumed.file}{elsewhere}"
         )
 
@@ -112,7 +116,7 @@ def _refuse_other_state(optimizer, group, _, state_dict):
 def _refuse_to_drop_schedule(optimizer, schedule):
     """Refuse to load a state with a freeze schedule into an optimizer without one.
 
-    fairseq compares only the class names of the two optimizers. In half precision, it compares only the class names of their wrappers.
+    fairseq compares only the class names of the two optimizers or, in half precision, of their wrappers.
     """
     refuse_removed_flag(schedule)
     name = _name_of(optimizer)

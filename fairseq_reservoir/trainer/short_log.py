@@ -1,4 +1,4 @@
-"""Shorten the log of a command: remove details of fairseq that no user needs, and warnings that no user can avoid.
+"""Shorten the log of a command: remove lines of fairseq that no user needs, and warnings that no user can avoid.
 
 ``LOGLEVEL=DEBUG``, fairseq's environment variable, keeps all lines.
 """
@@ -30,7 +30,7 @@ WARNINGS = (
 
 
 def install() -> None:
-    """Add ``keep`` to fairseq's loggers. A second call changes nothing, because a logger has each filter once."""
+    """Add ``keep`` to fairseq's loggers. A second call changes nothing, because a logger does not add a filter twice."""
     for name in DETAILS:
         logging.getLogger(name).addFilter(keep)
 
@@ -49,6 +49,6 @@ def keep(record: logging.LogRecord) -> bool:
 
 
 def ignore_warnings() -> None:
-    """Ignore ``WARNINGS`` of torch about fairseq's code from now on. The filters of the user (``-W``) come first."""
+    """Ignore ``WARNINGS`` of torch about fairseq's code from now on. The user's own filters (``-W``) take precedence."""
     for message, category in WARNINGS:
         warnings.filterwarnings("ignore", message, category, append=True)

@@ -1,7 +1,8 @@
 """Start the encoder or the decoder of a model from another model: ``--start-encoder-from``, ``--start-decoder-from``.
 
-The encoder may come from a RoBERTa, and the decoder from a language model. A language model has no attention to the source, so this
-attention is then initialised as usual. fairseq's ``--finetune-from-model`` can only load a whole model of the same architecture.
+The encoder may come from a RoBERTa, and the decoder from a language model. A language model has no attention to the source, so the
+decoder's attention to the source is initialised as usual. fairseq's ``--finetune-from-model`` can only load a whole model of the same
+architecture.
 """
 
 import logging
@@ -59,8 +60,8 @@ def start_stack(model: nn.Module, stack: str, path: str, task: Any) -> dict[str,
         The copied tensors by their names in the model.
 
     Raises:
-        InputError: the model has no such stack, or draws tensors of the stack from the seed; or names or shapes of tensors, or the
-            dictionary, differ between the checkpoint and the model.
+        InputError: the model has no such stack, or draws tensors of the stack from the seed. Also raised if the checkpoint and the model
+            differ in tensor names, shapes or the dictionary.
     """
     given = f"--start-{stack}-from {path}"
     ours, prefix = _of_stack(model.state_dict(), stack)
@@ -69,7 +70,8 @@ def start_stack(model: nn.Module, stack: str, path: str, task: Any) -> dict[str,
     for name in getattr(model, "recipes", {}):
         if name.startswith(prefix):
             raise InputError(
-                f"{given}: {name} is drawn from the seed and would be overwritten; give plans of trained layers, and --frozen-init model"
+                f"{given}: {name} is drawn from the seed and would be overwritten; give layer plans with only trained layers, and "
+                "--frozen-init model"
             )
     state = read_state(path, f"--start-{stack}-from")
     theirs, _ = _of_stack(_with_current_names(state["model"]), stack)
@@ -86,13 +88,13 @@ def start_stack(model: nn.Module, stack: str, path: str, task: Any) -> dict[str,
     for name, tensor in theirs.items():
         ours[name].copy_(tensor)
     rest = len(ours) - len(theirs)
-    also = f"; {rest} others (adapters, attention to the source) are initialised as usual" if rest else ""
+    also = f"; the {rest} other tensors (adapters, attention to the source) are initialised as usual" if rest else ""
     logger.info("%s: all %d tensors of its %s copied%s", given, len(theirs), stack, also)
     return {prefix + name: tensor for name, tensor in theirs.items()}
 
 
 def _refuse_other_values(model: nn.Module, paths: dict[str, str], taken: dict[str, dict[str, Tensor]]) -> None:
-    """Refuse checkpoints with different values for a tensor that the model shares, such as a shared embedding.
+    """Refuse checkpoints with different values for a tensor that two modules of the model share, such as a shared embedding.
 
     The model would keep only the values that are copied last.
     """
@@ -101,13 +103,13 @@ def _refuse_other_values(model: nn.Module, paths: dict[str, str], taken: dict[st
         for name, tensor in tensors.items():
             if not ours[name].equal(tensor.to(ours[name])):
                 raise InputError(
-                    f"--start-{stack}-from {paths[stack]}: the model uses the tensor {name} under a second name too, but the values for "
-                    "the two names differ; give flags that do not share this tensor"
+                    f"--start-{stack}-from {paths[stack]}: the model shares the tensor {name} between two modules, but the "
+                    "values to copy for these modules differ; give flags with which the model does not share the tensor"
                 )
 
 
 def _refuse_other_processes(paths: dict[str, str], taken: dict[str, dict[str, Tensor]]) -> None:
-    """Refuse ranks that have copied different tensors. Each rank reads the file on its own host."""
+    """Refuse ranks that have copied different tensor values. Each rank reads the file on its own host."""
     if not dist.is_initialized():
         return
     found = "".join(digest.of_tensor(tensors[name]) for tensors in taken.values() for name in sorted(tensors))
@@ -141,7 +143,7 @@ def _refuse_others(given: str, stack: str, ours: dict[str, Tensor], theirs: dict
     for name, tensor in ours.items():
         if name not in theirs:
             raise InputError(
-                f"{given}: does not contain {name}, but the model's {stack} does; give the flags of the checkpoint's {stack}"
+                f"{given}: does not contain {name}, but the model's {stack} does; give the flags with which this {stack} was trained"
             )
         if theirs[name].shape != tensor.shape:
             cause = " (another dictionary or another width)" if "embed_tokens" in name else ""
@@ -151,7 +153,7 @@ def _refuse_others(given: str, stack: str, ours: dict[str, Tensor], theirs: dict
     for name in theirs:
         if name not in ours:
             raise InputError(
-                f"{given}: contains {name}, but the model's {stack} does not; give the flags of the checkpoint's {stack}"
+                f"{given}: contains {name}, but the model's {stack} does not; give the flags with which this {stack} was trained"
             )
 
 

@@ -19,7 +19,7 @@ TRIES = [pytest.param(60, id="60"), pytest.param(1000, id="1000", marks=pytest.m
 @pytest.mark.parametrize(
     "content, message",
     [
-        (b"", "an empty dictionary; fairseq-preprocess writes it"),
+        (b"", "an empty dictionary; create it with fairseq-preprocess"),
         (b"a 1\nb\n", "line 2, 'b', must be a word and its count"),
         (b"a 1\n\nb 1\n", "line 2, '', must be a word and its count"),
         (b"a 1\nb x\n", "line 2, 'b x', must be a word and its count"),

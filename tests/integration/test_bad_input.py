@@ -244,7 +244,7 @@ def data(toy_data, tmp_path):
 
 def missing_dictionary(data):
     (data / "dict.de.txt").unlink()
-    return "dict.de.txt: no such dictionary; fairseq-preprocess writes it"
+    return "dict.de.txt: no such dictionary; create it with fairseq-preprocess"
 
 
 def empty_corpus(data):

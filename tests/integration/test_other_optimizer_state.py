@@ -167,7 +167,7 @@ def test_without_its_state_another_schedule_may_follow(toy_data, scheduled, tmp_
 def test_a_plain_checkpoint_with_something_frozen(toy_data, plain, tmp_path):
     found = refusal(toy_data, plain, tmp_path / "new", *RUN, "--freeze", "encoder.layers.1")
     assert found == (
-        "--restore-file LAST: its optimizer state is for different parameters. To continue without it, add --reset-optimizer. "
+        "--restore-file LAST: its optimizer state is for different parameters. To continue without this state, add --reset-optimizer. "
         "To start a new training, replace --restore-file with --finetune-from-model LAST"
     )
 

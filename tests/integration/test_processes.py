@@ -97,7 +97,7 @@ def test_plain_fairseq_divides_by_zero_under_torchrun(monkeypatch):
 
 def test_a_mistake_is_one_line_and_status_2(make_corpus, tiny_training, tmp_path):
     result = run_command("fairseq-train", tmp_path / "gone", *tiny_training, *PLUGIN)
-    expected = f"DATA: {tmp_path}/gone is not a folder; fairseq-preprocess writes it (its --destdir)"
+    expected = f"DATA: {tmp_path}/gone is not a folder; create it with fairseq-preprocess --destdir"
     assert (result.returncode, result.stderr) == (2, f"fairseq-train: error: {expected}\n")
 
 

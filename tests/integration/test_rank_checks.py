@@ -120,7 +120,7 @@ def test_a_rank_that_does_not_see_the_checkpoint_is_named(toy_data, tmp_path):
     train(toy_data, *ONE, "--max-update", 1, "--save-dir", tmp_path / "run")
     ended = start_training(toy_data, *RUN, "--save-dir", tmp_path / "run", *user_dir(tmp_path, "blind", BLIND))
     last = tmp_path / "run" / "checkpoint_last.pt"
-    assert ended.returncode != 0 and f"rank 1: {last} does not exist here, but it exists on rank 0" in ended.stderr
+    assert ended.returncode != 0 and f"rank 1: {last} does not exist on this rank, but exists on rank 0" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
@@ -166,7 +166,7 @@ def arguments(**changes):
             "rank 1: --reset-optimizer is True, but False on rank 0; all ranks need the same flags",
         ),
         ({"optimizer_overrides": {"lr": 1}}, True, "rank 1: --optimizer-overrides is {'lr': 1}, but {} on rank 0"),
-        ({}, False, "rank 1: run/checkpoint_last.pt does not exist here, but it exists on rank 0"),
+        ({}, False, "rank 1: run/checkpoint_last.pt does not exist on this rank, but exists on rank 0"),
     ],
 )
 def test_processes_that_would_load_something_else(second, there, message):
@@ -215,7 +215,7 @@ def test_sharding_is_refused_where_something_is_frozen(toy_data, tmp_path, flags
     message, status = error_of(
         toy_data, *flags.split(), "--ddp-backend", "fully_sharded", "--save-dir", tmp_path / "run", begin=TINY
     )
-    refused = "--ddp-backend fully_sharded: would flatten frozen and trained tensors" in message
+    refused = "--ddp-backend fully_sharded: would train frozen tensors" in message
     assert refused != ARCHS.get(flags, False)
     if refused:
         # Status 2 is that of the command itself, see test_processes.py.

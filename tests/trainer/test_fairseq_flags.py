@@ -8,7 +8,7 @@ from fairseq import options
 from tests.support.commands import error_of, train
 
 BEGIN = "--arch reservoir_transformer_tiny --cpu --no-save".split()
-WRITES = "fairseq-preprocess writes it (its --destdir)"
+WRITES = "create it with fairseq-preprocess --destdir"
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,7 @@ def test_updates_are_numbered_from_0(toy_data, caplog, updates, warned):
 def test_checkpoint_metric_in_the_wrong_direction(metric, highest, warned):
     given = {"best_checkpoint_metric": metric, "maximize_best_checkpoint_metric": highest}
     found = likely_mistakes(configuration(checkpoint=given))
-    assert [text.startswith(f"--best-checkpoint-metric {metric}: without --maximize") for text in found] == [
-        True
-    ] * warned
+    assert [text.startswith(f"--best-checkpoint-metric {metric}: add --maximize") for text in found] == [True] * warned
     assert not warned or is_higher(metric)  # the report uses this function too
 
 

@@ -36,7 +36,9 @@ def refusal(run_fairseq, tiny_training, tmp_path, monkeypatch):
 
 
 def test_missing_folder(refusal, tmp_path):
-    assert refusal(tmp_path / "nowhere").startswith(f"DATA: {tmp_path}/nowhere is not a folder; fairseq-preprocess")
+    assert refusal(tmp_path / "nowhere").startswith(
+        f"DATA: {tmp_path}/nowhere is not a folder; create it with fairseq-preprocess"
+    )
 
 
 def test_folder_without_data(refusal, tmp_path):
@@ -47,7 +49,7 @@ def test_folder_without_data(refusal, tmp_path):
 def test_missing_dictionary(refusal, make_corpus):
     data = make_corpus()
     (data / "dict.de.txt").unlink()
-    assert refusal(data) == f"{data}/dict.de.txt: no such dictionary; fairseq-preprocess writes it"
+    assert refusal(data) == f"{data}/dict.de.txt: no such dictionary; create it with fairseq-preprocess"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def test_missing_dictionary(refusal, make_corpus):
 def test_missing_binarised_file(refusal, make_corpus, name, flag):
     data = make_corpus()
     (data / name).unlink()
-    assert refusal(data) == f"{data}/{name}: no such binarised file ({flag}); fairseq-preprocess writes it"
+    assert refusal(data) == f"{data}/{name}: no such binarised file ({flag}); create it with fairseq-preprocess"
 
 
 def test_swapped_languages(refusal, make_corpus):
@@ -87,7 +89,7 @@ def test_sides_of_different_length(refusal, make_corpus, split):
     count = {"train": 21, "train1": 6, "valid": 5}[split]
     assert refusal(data) == (
         f"{data}/{split}.en-de.en.idx has {count} sentences and {data}/{split}.en-de.de.idx has 4;"
-        " both sides need the same number"
+        " both need the same number of sentences"
     )
 
 
@@ -327,9 +329,7 @@ def test_generation_from_a_missing_split(make_corpus, run_fairseq, tiny_training
         with pytest.raises(FileNotFoundError) as caught:
             run_fairseq(command, data, *flags, *task, split, "exam")
         # The command prints this line.
-        line = (
-            f"Dataset not found: exam ({data}); fairseq-preprocess writes it (see DATA, --gen-subset, --valid-subset)"
-        )
+        line = f"Dataset not found: exam ({data}); create it with fairseq-preprocess (see DATA, --gen-subset, --valid-subset)"
         assert str(find_input_error(caught.value)) == line
     (data / "dict.en.txt").unlink()
     with pytest.raises(InputError, match="dict.en.txt: no such dictionary"):

@@ -61,7 +61,7 @@ DICTIONARIES, DATA = "; all ranks need the same dictionaries in DATA", "; all ra
         (
             task(valid=Sentences([3, 4])),
             task(valid=Sentences([4, 3])),
-            "sentences of valid have other lengths than on rank 0" + DATA,
+            "the sentence lengths of valid differ from those on rank 0" + DATA,
         ),
         (task(train=[1, 2]), task(train=[1]), "train has 1 sentences, but 2 sentences on rank 0" + DATA),
         (task(), task(valid=Sentences([1])), "valid has 1 sentences of 1 tokens, but no sentences on rank 0" + DATA),

@@ -24,13 +24,13 @@ def checkpoints(toy_data, tmp_path_factory):
     [
         # fc1's weight and bias and fc2's weight in three layers.
         ("--restore-file", "ours", [*OURS, "--encoder-ffn-embed-dim", "8"],
-         "its encoder.layers.0.fc1.weight has the shape [24, 16], not [8, 16], and 8 more tensors differ in shape"),
+         "its encoder.layers.0.fc1.weight has the shape [24, 16], but [8, 16] in the model, and 8 more tensors differ in shape"),
         # The token embeddings differ in width and not in rows, so that the dictionaries are not the cause.
         ("--finetune-from-model", "plain", [*PLAIN, "--encoder-embed-dim", "8", "--decoder-embed-dim", "8"],
-         "its encoder.embed_tokens.weight has the shape [12, 16], not [12, 8], and 57 more tensors differ in shape"),
+         "its encoder.embed_tokens.weight has the shape [12, 16], but [12, 8] in the model, and 57 more tensors differ in shape"),
         # The rows differ, but those of the position embeddings, which do not depend on a dictionary.
         ("--finetune-from-model", "positions", [*PLAIN, "--encoder-learned-pos", "--max-source-positions", "20"],
-         "its encoder.embed_positions.weight has the shape [1026, 16], not [22, 16]"),
+         "its encoder.embed_positions.weight has the shape [1026, 16], but [22, 16] in the model"),
         ("--restore-file", "plain", [*PLAIN, "--encoder-layers", "3"],
          "does not have encoder.layers.2.self_attn.k_proj.weight and 15 more"),
         ("--restore-file", "plain", [*PLAIN, "--encoder-layers", "1"],
@@ -40,7 +40,10 @@ def checkpoints(toy_data, tmp_path_factory):
 def test_first_difference_is_named(toy_data, tmp_path, checkpoints, start, name, flags, difference):
     last = checkpoints / name / "checkpoint_last.pt"
     line, status = error_of(toy_data, *flags, start, last, "--max-update", 2, "--save-dir", tmp_path)
-    assert line == f"fairseq-train: error: {last}: {difference}; give the flags it was trained with\n" and status == 2
+    assert (
+        line == f"fairseq-train: error: {last}: {difference}; give the flags with which it was trained\n"
+        and status == 2
+    )
     assert not list(tmp_path.glob("*.pt"))
 
 
@@ -54,7 +57,7 @@ def test_other_dictionaries(toy_data, tmp_path):
     # There are 12 rows of width 16, for fairseq's four symbols and the eight letters of the corpus.
     assert line == (
         f"fairseq-train: error: {tmp_path}/trained/checkpoint_last.pt: its encoder.embed_tokens.weight has the shape [12, 16],"
-        f" not [13, 16], and 2 more tensors differ in shape; {SAME_DICTIONARIES}\n"
+        f" but [13, 16] in the model, and 2 more tensors differ in shape; {SAME_DICTIONARIES}\n"
     )
     assert status == 2
 

@@ -104,7 +104,8 @@ def test_a_decoder_starts_from_a_language_model(toy_data, tmp_path, language_mod
     assert all(ours[name].equal(theirs[name]) for name in theirs)
     assert {name.split(".")[2] for name in ours.keys() - theirs.keys()} == {"encoder_attn", "encoder_attn_layer_norm"}
     assert (
-        f"{len(ours) - len(theirs)} others (adapters, attention to the source) are initialised as usual" in caplog.text
+        f"{len(ours) - len(theirs)} other tensors (adapters, attention to the source) are initialised as usual"
+        in caplog.text
     )
 
 
@@ -169,7 +170,7 @@ REFUSED = {
     ),
     "embeddings shared only in the model": (
         "--arch frozen_transformer --share-all-embeddings --start-encoder-from CHECKPOINT --start-decoder-from CHECKPOINT",
-        "the model uses the tensor encoder.embed_tokens.weight under a second name too, but the values for the two names differ",
+        "the model shares the tensor encoder.embed_tokens.weight between two modules, but the values to copy for these modules differ",
     ),
     "a reservoir": (
         "--arch reservoir_transformer --reservoir-encoder LT --start-encoder-from CHECKPOINT",
@@ -181,7 +182,7 @@ REFUSED = {
     ),
     "fewer layers": (
         "--arch frozen_transformer --encoder-layers 1 --start-encoder-from CHECKPOINT",
-        "contains layers.1.self_attn.k_proj.weight, but the model's encoder does not; give the flags of the checkpoint's encoder",
+        "contains layers.1.self_attn.k_proj.weight, but the model's encoder does not; give the flags with which this encoder was trained",
     ),
     "more layers": (
         "--arch frozen_transformer --encoder-layers 3 --start-encoder-from CHECKPOINT",
