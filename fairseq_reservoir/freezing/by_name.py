@@ -14,7 +14,7 @@ from .table_of_model import table_of, tied_names
 
 
 def freeze(model: nn.Module, spec: str) -> list[str]:
-    """Freeze parameters of a model: set their ``requires_grad`` to False. Call it before the optimizer is made.
+    """Freeze parameters of a model: set their ``requires_grad`` to False. Call this before the optimizer is made.
 
     Checkpoints do not store ``requires_grad``. To train with fairseq's trainer and resume, use the flag ``--freeze`` instead.
 

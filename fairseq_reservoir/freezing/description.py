@@ -107,7 +107,7 @@ class DescribedInCheckpoint:
         and in the state dict.
 
         Raises:
-            InputError: the checkpoint is of another model.
+            InputError: the checkpoint belongs to another model.
         """
         if not name:
             self._prune(state_dict)
@@ -276,7 +276,7 @@ def read_description(buffer: torch.Tensor) -> dict:
 
 
 def _kept(description) -> dict[str, str]:
-    """Return the pruning flags in a description, by field. They contain the numbers of the kept layers."""
+    """Return the kept layers in a description: pruning field -> layer numbers, such as "0,2"."""
     return {field: description[field] for field in PRUNING_FLAGS if description.get(field)}
 
 

@@ -126,7 +126,7 @@ def refuse_removed_flag(stored: dict) -> None:
 
 
 def register_all() -> None:
-    """Register ``freeze_skip`` and ``freeze_skip_<name>`` for the optimizers that fairseq has."""
+    """Register ``freeze_skip``, and ``freeze_skip_<name>`` for each optimizer of fairseq."""
     for name, inner in list(OPTIMIZER_REGISTRY.items()):
         if name == "composite" or name.startswith(PREFIX):
             continue  # composite has an optimizer for each group of parameters, and only a configuration can set them

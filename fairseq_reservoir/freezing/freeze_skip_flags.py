@@ -42,7 +42,7 @@ def given_flags(options: FreezeSkipOptions) -> dict:
 
 
 def _refuse_numbers(options, pruning):
-    """Refuse layer numbers in the flags of a pruned model. They would be the new numbers, but ``--freeze`` uses the original numbers."""
+    """Refuse layer numbers in the flags of a pruned model. Pruning renumbers the layers, but ``--freeze`` uses the original numbers."""
     settings = resolve(options)
     for flag, text, specs in (
         ("--freeze-schedule", options.freeze_schedule, [change.spec for change in settings.schedule]),

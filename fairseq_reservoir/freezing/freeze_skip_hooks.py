@@ -53,7 +53,7 @@ def make_schedule(trainer, cfg, model) -> None:
 
 
 def describe_for_plan(model, args, cfg) -> str:
-    """Describe the freeze schedule of a training with these flags, for a model built without data. Return "" without a schedule.
+    """Describe the freeze schedule that a training with these flags would have. Return "" if it would have no schedule.
 
     Raises:
         InputError: the training would refuse the flags.

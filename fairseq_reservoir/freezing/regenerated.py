@@ -57,7 +57,7 @@ def regenerate(model: Any) -> None:
 def _tensors_of_layers(model: nn.Module, drawn: dict[int, DrawnTensor]) -> dict[nn.Module, list[DrawnTensor]]:
     """Map each layer to its tensors in ``drawn``. A tied tensor may be in several layers.
 
-    ``drawn`` contains tensors by the id of the parameter or buffer.
+    ``drawn`` maps the id of a parameter or buffer to its ``DrawnTensor``.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
     layers: dict[nn.Module, list[DrawnTensor]] = {}

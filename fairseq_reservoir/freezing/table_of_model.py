@@ -13,7 +13,7 @@ from ..plan.table_inputs import FreezeChoices, ModelFacts
 
 
 def table_of(model, plans, seed: int, choices: FreezeChoices = FreezeChoices(), **facts) -> SlotTable:
-    """Compile the slot table of a built model. ``facts`` are further ``ModelFacts``."""
+    """Compile the slot table of a built model. ``facts`` are additional fields of ``ModelFacts``."""
     parameters = dict(model.named_parameters())
     shapes = [(name, p.shape) for name, p in parameters.items()]
     known = ModelFacts(aliases=tied_names(model, parameters), flow=flow_of(model), **facts)

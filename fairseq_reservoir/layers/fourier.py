@@ -20,10 +20,10 @@ class Fourier(Sublayer):
     number of tokens in the sentence, so padding and the other sentences of the batch have no effect. The factor 1 / sqrt(n d)
     is ours. FNet has no such factor, so its mixing multiplies the variance by n d. As in FNet, no dropout follows the mixing.
 
-    A batch without padding is computed by two FFTs. With padding, the tokens of each sentence are multiplied by the real and
-    the imaginary part of F_n. Both are computed on the device from the sentence's length, without synchronising with the host.
-    With T tokens per sentence, this costs 2 T multiply-adds per token and channel, and two T x T matrices per sentence.
-    Attention also costs 2 T multiply-adds for its scores and sums, and a T x T matrix per head and sentence.
+    A batch without padding is computed by two FFTs. With padding, the tokens of each sentence are multiplied by the real and the imaginary
+    part of F_n. Both parts are computed on the device from the sentence's length, without synchronising with the host. With T tokens per
+    sentence, this costs 2 T multiply-adds per token and channel, and two T x T matrices per sentence. Attention also costs 2 T
+    multiply-adds for its scores and sums, and a T x T matrix per head and sentence.
     """
 
     def __init__(self, config: SlotConfig) -> None:
@@ -51,7 +51,10 @@ def _transform_tokens(x: Tensor, padding_mask: Tensor) -> Tensor:
 
 
 def _matrices(is_token: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Compute cos and sin of 2 pi j k / n, divided by sqrt(n), for tokens j and k of n; (batch, time, time). Both are 0 at padding."""
+    """Compute cos and sin of 2 pi j k / n, divided by sqrt(n), for all tokens j and k; (batch, time, time).
+
+    n is the number of tokens in the sentence. Both matrices are 0 at padding.
+    """
     length = is_token.sum(1).clamp(min=1)[:, None, None]
     number = is_token.cumsum(1) - 1
     # The integer remainder is exact, so the angles of the last tokens are as accurate as those of the first.

@@ -91,7 +91,7 @@ def _with_signs(mask: Tensor, scores: Tensor) -> Tensor:
 
 
 def select_largest(rows: list[Tensor], counts: list[int], magnitude: bool = True) -> list[Tensor]:
-    """Select the largest entries of each row: 1 for the ``counts[0]`` largest, plus 1 for the ``counts[1]`` largest, and so on.
+    """Select the largest entries of each row. Each number k in ``counts`` adds 1 to the mask at the k largest entries.
 
     Args:
         rows: tensors of one shape (number of rows, n), one dtype and one device.

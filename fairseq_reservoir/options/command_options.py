@@ -13,7 +13,7 @@ ON_CPU = "cpu"
 
 @dataclass
 class ThreadOptions(Flags):
-    """The number of threads, a flag of every training."""
+    """The flag for the number of threads, in every training."""
 
     threads: Optional[str] = option(
         None,

@@ -30,7 +30,7 @@ class FieldRules:
         bounds: ``above``, ``at_least``, ``below`` and ``at_most`` of a number, as in ``number_rules.Rule``.
         choices: allowed texts; empty if any text is allowed.
         needs: options of the same dataclass. At least one of them must be given, because the flag alone has no effect.
-        excludes: option -> reason, for options of the same dataclass that cannot be combined with the flag. The reason ends the message.
+        excludes: option -> reason. These options of the same dataclass cannot be combined with the flag. The message ends with the reason.
     """
 
     bounds: Mapping[str, Any]

@@ -106,7 +106,7 @@ def _parse_schedule(text: str | None) -> list[Change]:
             raise InputError(f"--freeze-schedule {text!r}: {entry!r} is not UPDATE:COMPONENTS or UPDATE:-COMPONENTS")
         if changes and update < changes[-1].update:
             raise InputError(
-                f"--freeze-schedule {text!r}: update {update} stands after update {changes[-1].update}; sort the entries by update"
+                f"--freeze-schedule {text!r}: update {update} comes after update {changes[-1].update}; sort the entries by update"
             )
         freeze = not spec.startswith("-")
         freeze_spec.parse(spec.removeprefix("-"), "--freeze-schedule")

@@ -68,7 +68,8 @@ def resolve(options: Any, depths: dict[str, int]) -> Plans:
 
     Raises:
         InputError: a plan is invalid, contradicts a given depth, or is given together with a number of reservoirs; a depth is below 1; the
-            reservoirs do not fit into the stack; their type or placement is given without their number; or a layer to keep does not exist.
+            reservoirs do not fit into the stack; a type or placement of reservoirs is given without their number; or a layer to keep does
+            not exist.
     """
     flags, stacks = read(PlanFlags, options), tuple(depths)
     if (flags, stacks) in _resolved:

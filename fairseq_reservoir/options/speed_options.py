@@ -16,7 +16,7 @@ def regenerate_option(**rules: Any) -> Any:
         False,
         "when translating or scoring, do not keep random tensors in memory. The random tensors of a layer are drawn from the seed when the "
         "layer runs, and released when the next layer runs. Results have the same bits. With fairseq-generate, fairseq-interactive and "
-        "fairseq-eval-lm, use --model-overrides \"{'regenerate_weights': True}\". Refused in training",
+        "fairseq-eval-lm, use --model-overrides \"{'regenerate_weights': True}\". The flag is refused in training",
         **rules,
     )
 
@@ -78,5 +78,5 @@ class FreezeCacheOptions(FastOptions):
     )
     frozen_prefix_no_dropout: bool = option(
         False,
-        "no dropout in the embeddings and first layers of the encoder if they are frozen, with or without --freeze-cache",
+        "disable dropout in frozen embeddings and frozen first layers of the encoder, with or without --freeze-cache",
     )

@@ -98,7 +98,7 @@ class MaskOptions(FastOptions):
     )
     mask_pin: float = option(
         0.0,
-        "share of each mask's entries that are fixed at random from the start and have no scores; at least 0 and below 1. Default: 0",
+        "share of each mask's entries that are drawn at random once and are never trained; at least 0 and below 1. Default: 0",
         "SHARE",
         excludes=_NOT_TRAINED | _NOT_RANDOM,
     )

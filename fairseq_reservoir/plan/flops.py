@@ -11,9 +11,9 @@ Not counted:
 - work per sentence, such as a classification head. In a model with a classification head, the language model head does not run and is not
   counted.
 
-LayerDrop, --backskip, --freeze-schedule and --checkpoint-activations do not change the counts. RoBERTa's language model head counts
-for every token, although training applies it only to masked tokens. All clusters of an adaptive softmax count. Adaptive inputs do
-not count.
+LayerDrop, --backskip, --freeze-schedule and --checkpoint-activations do not change the counts. RoBERTa's language model head is counted for
+every token, although training applies it only to masked tokens. All clusters of an adaptive softmax are counted. Adaptive inputs are not
+counted.
 
 The backward pass of a product y = x W^T computes the gradient of W if W is trained, and the gradient of x if x depends on a
 trained tensor.
@@ -104,7 +104,7 @@ def _count_group(
 ) -> None:
     """Count the FLOPs of one step of the forward pass, which uses the tensors ``group``. Add the FLOPs to ``counted``.
 
-    ``trained`` maps each stack to whether any tensor before this step is trained. It is updated in place.
+    ``trained[stack]`` is true if any tensor before this step is trained. It is updated in place.
     """
     below = trained[stack]
     for tensor in group:

@@ -36,7 +36,7 @@ class Kind:
         kernel_sizes: whether ``--reservoir-kernel-sizes`` applies to the layer.
         takes_scalar_noise: whether the layer supports fairseq's --quant-noise-scalar, which only replaces ``Linear`` modules.
         reservoir_type: value of ``--reservoir-type`` that selects the frozen form; None if no value does.
-        fairseqs: whether the layer is fairseq's own. Then fairseq can build and load it without this plugin.
+        fairseqs: whether the layer is fairseq's own. If so, fairseq can build and load the layer without this plugin.
         registered_by: the module that registered a user's own kind; "" for kinds of the package.
 
     Raises:

@@ -46,13 +46,13 @@ class Slot:
         return kinds.kind_of(self.letter)
 
     def freezes(self, atom: str) -> bool:
-        """Whether the letter freezes the layer's tensors with this atom, except in a sublayer ``cross`` (see ``Kind``)."""
+        """Whether the letter freezes the layer's tensors with this atom. A sublayer ``cross`` is an exception (see ``Kind``)."""
         return self.random and (self.kind.freezes == WHOLE or atom in self.kind.freezes)
 
 
 @dataclass(frozen=True)
 class Plans:
-    """Layer slots of a model by stack, bottom first.
+    """Layer slots of a model: stack -> slots from the bottom to the top.
 
     Attributes:
         built: the slots of the built model.
@@ -78,7 +78,9 @@ def expand(plan: str, flag: str, stack: str = "encoder") -> str:
 
     def refuse(reason: str) -> NoReturn:
         allowed = " ".join(kinds.letters_where())
-        raise InputError(f"{flag} {plan!r}: {reason}; a plan has the letters {allowed}, for example LLFLFLL or 2LF2LF")
+        raise InputError(
+            f"{flag} {plan!r}: {reason}; a plan consists of the letters {allowed}, for example LLFLFLL or 2LF2LF"
+        )
 
     if not plan:
         refuse("the plan is empty")
@@ -125,7 +127,7 @@ def plan_by_count(layers: int, count: int, reservoir_type: str, placement: str, 
             the paper does not specify the rounding. We round down: N = 6, R = 2 gives LRLRLL. ``middle`` rounds in the same way.
 
     Raises:
-        InputError: more reservoirs than fit (``alternate`` needs 2R - 1 <= N), or an unknown type or placement.
+        InputError: the reservoirs do not fit (``alternate`` needs 2R - 1 <= N), or the type or placement is unknown.
     """
     types = kinds.reservoir_types()
     if reservoir_type not in types:

@@ -165,9 +165,9 @@ def compile_table(
 ) -> SlotTable:
     """Decide which parameters of a model are trained, and count its FLOPs.
 
-    A tensor is frozen if the letter of its slot or a freeze spec freezes it. ``freeze`` freezes the tensors that it names, and
-    ``freeze_except`` all tensors that it does not name. If both are given, a tensor is frozen if ``freeze`` names it and ``freeze_except``
-    does not. No freeze spec unfreezes a tensor that a letter freezes. Adapters are always trained.
+    A tensor is frozen if the letter of its slot or a freeze spec freezes it. ``freeze`` freezes the tensors that it names.
+    ``freeze_except`` freezes all tensors that it does not name. If both are given, a tensor is frozen if ``freeze`` names it and
+    ``freeze_except`` does not. No freeze spec unfreezes a tensor that a letter freezes. Adapters are always trained.
 
     Args:
         parameters: pairs (name, shape), each parameter once, in the model's order.

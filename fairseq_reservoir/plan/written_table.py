@@ -7,7 +7,7 @@ from .slot_table import Entry, Row, SlotTable
 
 
 def as_json(table: SlotTable) -> dict[str, Any]:
-    """Convert a table to JSON. A row becomes a dictionary, and an entry a list ``[name, shape, atom, state, further fields]``.
+    """Convert a table to JSON. Each row becomes a dictionary. Each entry becomes a list ``[name, shape, atom, state, further fields]``.
 
     Fields with default values are omitted. If an entry's name starts with the name of its row's module, this prefix is omitted. The state
     is "trained", "random" or "frozen". "random" marks a frozen tensor that is drawn from the seed and the tensor's own name.

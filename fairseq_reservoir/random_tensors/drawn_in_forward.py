@@ -18,7 +18,7 @@ ROUNDINGS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class DrawnTensor:
-    """A parameter or buffer of ``owner``. It has values only while its layer runs.
+    """A parameter or buffer of ``owner``. It has values from a forward pass of its layer until another layer draws its tensors.
 
     Args:
         owner, name: the module and the name of its tensor.

@@ -52,7 +52,7 @@ def sign(seed: int, name: str, shape: Shape) -> Floats:
 
 
 def sign_bits(seed: int, name: str, count: int) -> np.ndarray:
-    """Return the signs that ``sign`` draws as packed bits (uint8). Up to 3 bytes at the end are unused.
+    """Return the signs that ``sign`` draws, packed into bits (uint8). Up to 3 bytes at the end are unused.
 
     Entry i is +1 if bit i % 8 of byte i // 8 is set, else -1.
     """

@@ -143,7 +143,7 @@ def test_against_a_replay(steps, data):
     [
         (
             {"schedule": "5:emb;3:ffn"},
-            "--freeze-schedule '5:emb;3:ffn': update 3 stands after update 5; sort the entries by update",
+            "--freeze-schedule '5:emb;3:ffn': update 3 comes after update 5; sort the entries by update",
         ),
         ({"schedule": "emb"}, "'emb' is not UPDATE:COMPONENTS"),
         ({"schedule": "3:"}, "'3:' is not UPDATE:COMPONENTS"),

@@ -15,8 +15,8 @@ SUPERMASK = "--arch supermask_one_layer_transformer"
 # Flags and the expected start of the line: flag, value, and allowed values.
 MISTAKES = {
     "wrong length": ("--reservoir-encoder LLFLL --encoder-layers 3", "--encoder-layers 3: --reservoir-encoder LLFLL has 5 layers"),
-    "empty plan": ("--reservoir-encoder ''", "--reservoir-encoder '': the plan is empty; a plan has the letters L T F"),
-    "unknown letter": ("--reservoir-encoder LXL", "--reservoir-encoder 'LXL': unknown letter 'X'; a plan has the letters L T F"),
+    "empty plan": ("--reservoir-encoder ''", "--reservoir-encoder '': the plan is empty; a plan consists of the letters L T F"),
+    "unknown letter": ("--reservoir-encoder LXL", "--reservoir-encoder 'LXL': unknown letter 'X'; a plan consists of the letters L T F"),
     "R": ("--reservoir-encoder LRL", "--reservoir-encoder 'LRL': R does not stand for one kind of layer; use T, F, G or C"),
     "4": ("--reservoir-encoder 4", "--reservoir-encoder '4': no letter follows the count 4"),
     "0L": ("--reservoir-encoder 0L", "--reservoir-encoder '0L': a count of 0 before L"),

@@ -273,7 +273,7 @@ def test_two_processes_are_one(toy_data, tmp_path):
             "--freeze-update-every with --use-bmuf: its block momentum would change frozen parameters",
         ),
         (["--freeze-schedule", "5:encoder,decoder"], "nothing is trained at update 5"),
-        (["--freeze-schedule", "5:emb;3:ffn"], "update 3 stands after update 5; sort the entries by update"),
+        (["--freeze-schedule", "5:emb;3:ffn"], "update 3 comes after update 5; sort the entries by update"),
         (["--freeze-update-every", "ffn"], "'ffn' is not COMPONENT:N"),
         (
             ["--freeze-rotate", "1:2", "--fp16", "--fp16-no-flatten-grads", "--debug-param-names"],

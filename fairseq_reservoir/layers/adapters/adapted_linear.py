@@ -1,4 +1,4 @@
-"""Frozen linear layers with a small trained change of their matrix: LoRA or VeRA."""
+"""Frozen linear layers with a trained adapter: LoRA or VeRA."""
 
 from typing import Any
 

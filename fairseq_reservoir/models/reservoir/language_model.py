@@ -24,7 +24,7 @@ from .stacks import ReservoirDecoder
 
 @register_model("reservoir_transformer_lm", dataclass=ReservoirLanguageModelConfig)
 class ReservoirTransformerLM(DescribedInCheckpoint, FairseqLanguageModel):
-    """fairseq's ``transformer_lm`` with a layer plan: tokens (batch, time) to logits (batch, time, vocabulary).
+    """fairseq's ``transformer_lm`` with a layer plan; tokens: (batch, time), logits: (batch, time, vocabulary).
 
     With a plan of only ``L``, the model equals fairseq's ``--arch transformer_lm_big`` of the same sizes bit for bit. Both have LayerNorms
     before the blocks and a final LayerNorm, unlike ``transformer_lm``. The layers are the decoder layers of ``reservoir_transformer``

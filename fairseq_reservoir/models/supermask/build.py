@@ -43,7 +43,7 @@ def description_flags(stacks) -> dict[str, str]:
 
 
 def mask_plans(options, depths: dict[str, int]) -> dict[str, tuple[Slot, ...]]:
-    """Return the layer slots of each stack, all with the letter L. Set missing depths in ``options`` to those in ``depths``."""
+    """Return the layer slots of each stack, all with the letter L. Depths that are missing in ``options`` are copied from ``depths``."""
     plans, values = {}, vars(options)
     for stack, depth in depths.items():
         values[f"{stack}_layers"] = values[f"{stack}_layers"] or depth

@@ -43,7 +43,7 @@ SIZES = {
 
 @dataclass
 class LanguageModelConfig(TransformerLanguageModelConfig, WordVectorOptions, FairseqDataclass):
-    """fairseq's options of ``transformer_lm`` and ``--decoder-embed-path``. The defaults are those of fairseq's command line."""
+    """fairseq's options of ``transformer_lm``, plus ``--decoder-embed-path``. The defaults are those of fairseq's command line."""
 
     decoder_input_dim: int = option(
         "${model.decoder_embed_dim}", "width of the embedding. Default: --decoder-embed-dim", "N"
