@@ -230,7 +230,7 @@ def _may_be_drawn_here(given, own):
 
 
 def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
-    """Refuse to resume from a checkpoint, because it was trained with another value of a flag.
+    """Refuse to resume from a checkpoint that was trained with another value of ``flag``.
 
     Args:
         flag: the flag with its dashes.

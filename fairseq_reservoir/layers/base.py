@@ -155,10 +155,12 @@ def build_slot(letter: str, stack: str, config: SlotConfig) -> Slot:
     """
     slots: dict[str, type[Slot]] = {"encoder": EncoderSlot, "decoder": DecoderSlot}
     if letter not in BUILDERS:
-        raise ValueError(f"{letter}: no file in layers/ registers a builder for this row of plan/kinds.py")
+        raise ValueError(
+            f"{letter}: plan/kinds.py has a row for this letter, but no file in layers/ registers a builder; add the file"
+        )
     sublayers = BUILDERS[letter](config, stack)
     if not isinstance(sublayers, dict) or not all(isinstance(part, Sublayer) for part in sublayers.values()):
-        raise TypeError(f"its builder returned {sublayers!r:.60}; it must return a dict of Sublayers by name")
+        raise TypeError(f"the builder returned {sublayers!r:.60}; it must return a dict of Sublayers by name")
     if "cross" in sublayers and not sublayers["cross"].reads_source:
         raise ValueError(
             f"{letter}: a sublayer named 'cross' is always trained, so this name is reserved for attention to the source; rename the "

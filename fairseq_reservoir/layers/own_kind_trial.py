@@ -65,15 +65,15 @@ def _try(layer: Slot, kind: Kind, stack: str, config: SlotConfig) -> None:
     _compare(
         layer(x[:2], memory)[0],
         whole[:2],
-        "its outputs depend on later tokens; set refused={'decoder': 'it reads later tokens'} in its Kind",
+        "the outputs depend on later tokens; set refused={'decoder': 'it reads later tokens'} in the Kind",
     )
     if memory is not None and not kind.sees_source:
-        _compare(layer(x, memory + 1)[0], whole, "its outputs depend on the source; set sees_source=True in its Kind")
+        _compare(layer(x, memory + 1)[0], whole, "the outputs depend on the source; set sees_source=True in the Kind")
     if memory is not None and kind.sees_source and "cross" not in dict(layer.named_children()):
         # If a matrix or factor is 0 at the start, the outputs may depend on the source only after training.
         factors = [p for name, p in layer.named_parameters() if not is_bias(name)]
         if _alike(layer(x, memory + 1)[0], whole) and all(bool(p.any()) for p in factors):
-            _fail("its outputs do not depend on the source; set sees_source=False in its Kind, or add cross_attention")
+            _fail("the outputs do not depend on the source; set sees_source=False in the Kind, or add cross_attention")
     _try_incremental(layer, x, memory, whole)
 
 
@@ -84,7 +84,7 @@ def _try_incremental(layer: Slot, x: Tensor, memory: Tensor | None, whole: Tenso
     _compare(
         torch.cat(steps),
         whole[:-1],
-        "its outputs for one token at a time differ from its outputs for the whole sentence; store earlier tokens in "
+        "the outputs for one token at a time differ from the outputs for the whole sentence; store earlier tokens in "
         "context.incremental_state",
     )
     order = torch.arange(_BATCH).flip(0)
@@ -95,7 +95,7 @@ def _try_incremental(layer: Slot, x: Tensor, memory: Tensor | None, whole: Tenso
     _compare(
         last,
         whole[-1:, order],
-        "its outputs are wrong after beam search has reordered the sentences; define reorder_incremental_state",
+        "the outputs are wrong after beam search has reordered the sentences; define reorder_incremental_state",
     )
 
 
@@ -104,7 +104,7 @@ def _checked(y: Tensor, x: Tensor) -> Tensor:
     if not isinstance(y, Tensor) or y.shape != x.shape:
         found = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
         _fail(
-            f"returned {found}; it must return a tensor of its input's shape, (time, batch, embed_dim) = {tuple(x.shape)}"
+            f"returned {found}; it must return a tensor of the input's shape, (time, batch, embed_dim) = {tuple(x.shape)}"
         )
     if not y.isfinite().all():
         _fail("returned infinite values or NaN")

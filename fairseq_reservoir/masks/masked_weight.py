@@ -36,12 +36,12 @@ class MaskedWeight(nn.Module):
     random and have no scores. S stays float32 after half() and bfloat16(). ``scores`` is None for a random mask. The parameter
     ``row_gain`` is g, (rows,), or None. The buffer ``frozen_weight`` is W.
 
-    The gradient of S is the gradient of W * M, multiplied by W, and also by sign(S) if the mask is binary and ranked by magnitude.
-    Dropped entries have a gradient too, so a later mask can keep them (Ramanujan et al., 2020).
+    The gradient of S is the gradient of W * M, multiplied by W. If the mask is binary and ranked by magnitude, it is also multiplied by
+    sign(S). Dropped entries have a gradient too, so a later mask can keep them (Ramanujan et al., 2020).
 
-    S is initialised from U(-1/sqrt(columns), 1/sqrt(columns)), or with scope "global" from U(-1/16, 1/16), so that every tensor keeps the
-    same share at the start. W is drawn by ``init`` with fan_in ``columns``, and multiplied by ``gain``. S and W depend only on the seed and
-    the name. If no seed is given, a seed is drawn from torch's generator.
+    S is drawn from U(-1/sqrt(columns), 1/sqrt(columns)). With scope "global", S is drawn from U(-1/16, 1/16), so that every tensor keeps
+    the same share at the start. W is drawn by ``init`` with fan_in ``columns``, and multiplied by ``gain``. S and W depend only on the seed
+    and the name. If no seed is given, a seed is drawn from torch's generator.
 
     Args:
         rows, columns: shape of W.

@@ -23,8 +23,8 @@ def regenerate_option(**rules: Any) -> Any:
 
 @dataclass
 class FastOptions(Flags):
-    """The flags of all our models for faster training and for inference in less memory. Except for rounding and random numbers, they do not
-    change results.
+    """The flags of all our models for faster training and for inference in less memory. Except for rounding and random numbers, the flags
+    do not change results.
     """
 
     regenerate_weights: bool = regenerate_option()

@@ -7,7 +7,7 @@ Not counted:
 
 - token mixing, because its cost depends on the sentence length: attention scores and weighted sums, static mixing, convolution
   and Fourier transforms;
-- work per update, such as adding an adapter to its matrix;
+- work per update, such as adding an adapter to a frozen matrix;
 - work per sentence, such as a classification head. In a model with a classification head, the language model head does not run and is not
   counted.
 

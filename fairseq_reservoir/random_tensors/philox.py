@@ -4,9 +4,9 @@ Random 32-bit words come from Philox4x64-10 (Salmon et al., 2011), a counter-bas
 stream in all releases and on all platforms. The generator's key is a hash of the seed and the tensor's name. A tensor
 therefore does not depend on other draws, the device, the number of processes or torch's global state.
 
-Uniform and sign tensors have the same bits on every machine: each value is an exact integer times a constant, rounded once.
-Normal tensors need ``log`` and ``cos``, and the last bit of both depends on the platform's libm. They are computed in
-float64, and differ between machines by about 1e-6.
+Uniform and sign tensors have the same bits on every machine: each value is an exact integer times a constant, rounded once. Normal tensors
+need ``log`` and ``cos``, and the last bit of both depends on the platform's libm. Normal tensors are computed in float64, and differ
+between machines by about 1e-6.
 
 This module needs no torch and returns NumPy arrays. ``tensors.drawn`` converts them.
 """

@@ -1,4 +1,4 @@
-"""Recipes: short descriptions from which random tensors can be drawn again. An export stores them instead of the tensors."""
+"""Recipes: short descriptions from which random tensors can be drawn again. An export stores recipes instead of random tensors."""
 
 import math
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _EXACT = initialisers.EXACT | _VECTORS.keys()
 
 @dataclass(frozen=True)
 class Recipe:
-    """Description of the random values of one tensor. ``draw`` computes them from a seed.
+    """Description of the random values of one tensor. ``draw`` computes the values from a seed.
 
     Args:
         initialiser: key of ``INITIALISERS``.
@@ -72,7 +72,7 @@ class Recipe:
         return value.reshape(self.shape)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields that differ from their defaults."""
+        """Return the fields with values other than their defaults."""
         defaults = {field.name: field.default for field in fields(self)}
         return {key: value for key, value in asdict(self).items() if value != defaults[key]}
 

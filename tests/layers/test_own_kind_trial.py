@@ -122,13 +122,13 @@ def built(builder, stack, monkeypatch, **sizes):
     (Narrow, "encoder", "RuntimeError: The size of tensor a"),
     (Mean, "encoder", "padding changes the outputs of tokens; use context.padding_mask"),
     (OneWay, "encoder", "padding changes the outputs of tokens; use context.padding_mask"),
-    (MeanWithoutPadding, "decoder", "its outputs depend on later tokens; set refused={'decoder': 'it reads later tokens'} in its Kind"),
-    (MeanSoFar, "decoder", "its outputs for one token at a time differ from its outputs for the whole sentence"),
-    (NeverReordered, "decoder", "its outputs are wrong after beam search has reordered the sentences; define reorder_incremental_state"),
+    (MeanWithoutPadding, "decoder", "the outputs depend on later tokens; set refused={'decoder': 'it reads later tokens'} in the Kind"),
+    (MeanSoFar, "decoder", "the outputs for one token at a time differ from the outputs for the whole sentence"),
+    (NeverReordered, "decoder", "the outputs are wrong after beam search has reordered the sentences; define reorder_incremental_state"),
     (Dropping, "encoder", "a second call in evaluation mode returns different outputs"),
     (Dropping, "decoder", "a second call in evaluation mode returns different outputs"),
     (Endless, "encoder", "returned infinite values or NaN"),
-    (ReadsSource, "decoder", "its outputs depend on the source; set sees_source=True in its Kind"),
+    (ReadsSource, "decoder", "the outputs depend on the source; set sees_source=True in the Kind"),
 ])  # fmt: skip
 def test_mistakes_of_a_layer(layer, stack, message, monkeypatch):
     with pytest.raises(InputError) as refusal:
@@ -138,7 +138,7 @@ def test_mistakes_of_a_layer(layer, stack, message, monkeypatch):
 
 
 @pytest.mark.parametrize("builder, message", [
-    (lambda config, stack: [Mean(config)], "TypeError: its builder returned [Mean("),
+    (lambda config, stack: [Mean(config)], "TypeError: the builder returned [Mean("),
     (lambda config, stack: {"part": nn.Linear(2, 2)}, "must return a dict of Sublayers by name"),
     (lambda config: {}, "takes 1 positional argument but 2 were given"),
     (lambda config, stack: {"part": config.width}, "no attribute 'width'"),
@@ -167,7 +167,7 @@ def test_a_row_with_sees_source(monkeypatch):
         built(lambda config, stack, sees=sees: {"part": sees(config)}, "decoder", monkeypatch)
     with pytest.raises(
         InputError,
-        match="its outputs do not depend on the source; set sees_source=False in its Kind",
+        match="the outputs do not depend on the source; set sees_source=False in the Kind",
     ):
         built(lambda config, stack: {"part": Sound(config)}, "decoder", monkeypatch)
     built(lambda config, stack: {"part": Sound(config)}, "decoder", monkeypatch, memory_dim=0)

@@ -21,8 +21,8 @@ DEPTHS = {"encoder": 6, "decoder": 6}
 class ReservoirTransformer(DescribedInCheckpoint, TransformerModelBase):
     """fairseq's Transformer for translation with a layer plan (Shen et al., 2021, "Reservoir Transformers").
 
-    With a plan of only ``L``, the model equals fairseq's ``transformer`` bit for bit. ``slot_table`` lists all frozen parameters.
-    They have no gradients and are never updated, but gradients flow through their layers to the layers below.
+    With a plan of only ``L``, the model equals fairseq's ``transformer`` bit for bit. ``slot_table`` lists all frozen parameters. Frozen
+    parameters have no gradients and are never updated, but gradients flow through frozen layers to the layers below.
     """
 
     description_flags = description_flags(DEPTHS)

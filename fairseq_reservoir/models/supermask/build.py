@@ -83,7 +83,8 @@ def finish_supermask(model, plans: dict[str, tuple[Slot, ...]], options):
 
 
 def refuse_pin_of_everything(model, options) -> None:
-    """Refuse a ``--mask-pin`` that pins all mask entries of a matrix. This occurs in short rows, because the number of entries is rounded.
+    """Refuse a ``--mask-pin`` that pins all mask entries of a matrix. This occurs in short rows, because the number of pinned entries is
+    rounded.
 
     Raises:
         InputError: a matrix has no scores to train.

@@ -136,7 +136,7 @@ class MaskedParts:
 def paper_code(part: str) -> tuple[str, float]:
     """Return (initialiser, gain) of a part of a translation model in the paper's code.
 
-    The code does not scale weights by the keep ratio, and initialises attention again after it has built the masks.
+    The code does not scale weights by the keep ratio. After it has built the masks, it initialises attention again.
     """
     if part.endswith(("q_proj", "k_proj", "v_proj")):
         return "xavier_uniform", 2**-0.5

@@ -114,8 +114,8 @@ def as_decoder_config(options: Namespace) -> TransformerConfig:
     tied = options.share_decoder_input_output_embed and not options.adaptive_softmax_cutoff
     if options.adaptive_input and tied:
         raise InputError(
-            "--adaptive-input: makes several embedding tables, but the output projection has one table and is tied to the input (the "
-            "presets 'study' and 'base' tie them); also give --adaptive-softmax-cutoff"
+            "--adaptive-input: makes several embedding tables, but the output projection has one table and is tied to the input, as in the "
+            "presets 'study' and 'base'; also give --adaptive-softmax-cutoff"
         )
     config = as_transformer_config(options)
     flags = read(PositionFlags, options)
