@@ -179,7 +179,7 @@ def test_recomputed_layers_above_frozen_embeddings_learn():
         (
             "transformer",
             "--freeze-except ffn --frozen-init diagonal",
-            "--frozen-init diagonal: leaves only 8 of the 20 rows",
+            "--frozen-init diagonal: sets 12 of the 20 rows",
         ),
         ("transformer", "--freeze att --reservoir-seed x", "--reservoir-seed 'x': must be a whole number"),
     ],
