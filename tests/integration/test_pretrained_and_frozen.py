@@ -201,14 +201,14 @@ def test_drawn_components_do_not_take_the_values_of_a_checkpoint_of_ours(plain, 
         and line.count("\n") == 1
         and line.endswith("remove --frozen-init to freeze the values of the checkpoint\n")
     )
-    assert "--frozen-init glorot: the checkpoint's values of encoder.layers.0.fc1.weight" in line
+    assert "--frozen-init glorot: the checkpoint's encoder.layers.0.fc1.weight differs" in line
     line, status = error_of(*model, *drawn, "--reservoir-seed", 4, *start, tmp_path / "drawn" / "checkpoint_last.pt")
     assert status != 0 and line.count("\n") == 1 and line.endswith("give --reservoir-seed 3\n")
-    assert "--reservoir-seed 4 (default: --seed): the checkpoint's values of" in line
+    assert "--reservoir-seed 4 (default: --seed): the checkpoint's encoder" in line
     assert not (tmp_path / "new").exists() or not list((tmp_path / "new").iterdir())
     more = ["--freeze-except", "encoder.att,decoder", "--frozen-init", "glorot"]
     line, status = error_of(*model, *more, *start, tmp_path / "drawn" / "checkpoint_last.pt")
-    assert status != 0 and "--frozen-init glorot: the checkpoint's values of encoder" in line
+    assert status != 0 and "--frozen-init glorot: the checkpoint's encoder" in line
     on = train(
         *model,
         "--freeze",
