@@ -20,8 +20,8 @@ def load(
 ) -> "GeneratorHubInterface":
     """Load an export or a checkpoint to translate.
 
-    An export with dictionaries and a subword model translates plain text. For a checkpoint, sentences must be dictionary tokens separated
-    by spaces, unless ``overrides`` name a subword model, as in
+    With an export that contains dictionaries and a subword model, ``translate`` accepts plain text. With a checkpoint, it accepts
+    dictionary tokens separated by spaces. To translate plain text with a checkpoint, name a subword model:
     ``load("checkpoint_best.pt", bpe="sentencepiece", sentencepiece_model="joint.model")``.
 
     Args:
@@ -50,7 +50,7 @@ def load(
 
 
 def _folder_of_training(path: str) -> str:
-    """Return the data folder of a checkpoint's training, or the first folder if there were several."""
+    """Return the data folder of a checkpoint's training. If the training had several data folders, return the first one."""
     from fairseq import checkpoint_utils, utils
 
     from ..errors import InputError
@@ -92,7 +92,7 @@ def load_translator(path: str, data: str | None = None, **overrides: Any) -> "Ge
         raise InputError(f"data {folder}: no such folder; give the folder with the dictionaries of the model")
     if os.pathsep in str(folder):
         raise InputError(
-            f"data {folder}: fairseq splits the name at {os.pathsep!r} into two folders; rename the folder"
+            f"data {folder}: fairseq splits this path at {os.pathsep!r} into two folders; rename the folder"
         )
     try:
         found = hub_utils.from_pretrained(str(file.parent), _OneFile(file.name), str(folder), **overrides)

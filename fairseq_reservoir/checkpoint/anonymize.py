@@ -30,16 +30,16 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def anonymized(config: dict[str, Any]) -> dict[str, Any]:
-    """Return an export's configuration with fairseq's defaults in place of paths, hosts and names.
+    """Replace paths, hosts and names in an export's configuration by fairseq's defaults.
 
-    An option of the model, such as ``encoder_embed_path``, becomes ``left-out`` instead of its default, because freezing may depend on
-    whether the option is set.
+    In options of the model, such as ``encoder_embed_path``, the replacement is ``left-out``. A default would hide that the option was set,
+    and freezing may depend on this.
     """
     return {group: _cleaned(group, options) for group, options in config.items()}
 
 
 def identifying_options(config: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return pairs (name, value) of all options with a path, a host or a name. The option's name includes its group: ``task.data``."""
+    """Return (name, value) of each option whose value is a path, a host or a project name. Names include the group: ``task.data``."""
     return [
         (f"{group}.{name}", value)
         for group, options in config.items()
@@ -73,7 +73,7 @@ def _entries(options: Any) -> list[tuple[str, Any]]:
 
 
 def _names(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a group, which some groups store under the key ``__namespace__``."""
+    """Return the options of a group. Some groups store their options under the key ``__namespace__``."""
     namespace = options.get("__namespace__")
     return namespace if isinstance(namespace, dict) else options
 
@@ -100,9 +100,9 @@ def _default(group: str, name: str, options: dict[str, Any]) -> Any:
 
 
 def _chosen(group: str, options: dict[str, Any]) -> Iterator[Any]:
-    """Yield the registered dataclasses that the options of one group of the configuration select, such as the one of ``--bpe gpt2``.
+    """Yield the dataclasses of the components that a group of options selects. For example, ``bpe=gpt2`` selects GPT-2's BPE.
 
-    In old checkpoints, all options are in one namespace, which may select a dataclass from each registry.
+    In old checkpoints, a single namespace contains all options, and can select a component from each registry.
     """
     registries = {name: registry["dataclass_registry"] for name, registry in REGISTRIES.items()}
     registries["task"] = TASK_DATACLASS_REGISTRY
@@ -114,14 +114,14 @@ def _chosen(group: str, options: dict[str, Any]) -> Iterator[Any]:
 
 
 def names_in_sentencepiece(model: bytes) -> list[str]:
-    """Return the file names in a SentencePiece model: its training text and its output."""
+    """Return the names of files that a SentencePiece model contains, such as its training text."""
     found: list[str] = []
     _rewritten(model, found.append)
     return found
 
 
 def sentencepiece_without_names(model: bytes) -> bytes:
-    """Return a SentencePiece model without file names. Text is split as before. Bytes of any other kind are returned unchanged."""
+    """Return a SentencePiece model without file names. It splits text as before. Bytes that are not a model are returned unchanged."""
     return _rewritten(model, lambda name: None)
 
 
@@ -145,7 +145,7 @@ def _rewritten(model: bytes, take: Callable[[str], object]) -> bytes:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes | None]]:
-    """Yield (field number, all bytes, content) for each field of a protocol buffer. The content is None for numbers."""
+    """Yield (field number, bytes of the field, content) for each field of a protocol buffer. The content is None for numeric fields."""
     at = 0
     while at < len(message):
         begin = at

@@ -19,10 +19,10 @@ _ONE_RUN = "average checkpoints of one run"
 def average(checkpoints: list[str], out: str, force: bool = False) -> str:
     """Write a checkpoint with the mean of each trained tensor of ``checkpoints``.
 
-    The mean of the mask scores selects the mask, because a mean of masks would have entries between 0 and 1, which neither the model nor
-    an export can represent. Tensors that are equal in all checkpoints, such as random tensors, keep their bits. The checkpoint with the
-    most updates provides the configuration and the integer tensors that differ. The file has no optimizer state and no position in the
-    data. Training cannot be resumed from it, but --finetune-from-model starts a new training.
+    Mask scores are averaged, and the masks are selected from the mean scores. Masks themselves are not averaged, because models and exports
+    cannot represent entries between 0 and 1. Tensors that are equal in all checkpoints, such as random tensors, are copied unchanged. The
+    configuration is taken from the checkpoint with the most updates, and so are integer tensors that differ. The file has no optimizer
+    state and no position in the data. Training cannot be resumed from it, but --finetune-from-model starts a new training.
 
     Args:
         checkpoints: paths of two or more checkpoints.
@@ -109,7 +109,7 @@ def _check_description(first: Checkpoint, other: Checkpoint) -> None:
         values = [description.get(field) for description in descriptions]
         if values[0] != values[1] and field not in NOT_COMPARED:
             raise InputError(
-                f"CHECKPOINT {other.path}: trained with {field} {values[1]}, but {first.path} with {values[0]}; {_ONE_RUN}"
+                f"CHECKPOINT {other.path}: trained with {field} {values[1]}, but {first.path} was trained with {values[0]}; {_ONE_RUN}"
             )
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name) != theirs.get(name):
@@ -132,11 +132,12 @@ class _Run(NamedTuple):
 def _check_run(run: _Run, other: _Run) -> None:
     """Refuse checkpoints of two runs. A resumed run may have another ``--seed``, so seeds are compared only if a run id is missing.
 
-    ``average`` compares every pair. Comparing all with the first checkpoint is not enough, because an averaged checkpoint has no run id.
+    ``average`` calls this for every pair of checkpoints. Comparing each checkpoint with the first one is not enough, because the first one
+    may lack a run id.
     """
     if run.run_id and other.run_id and run.run_id != other.run_id:
         raise InputError(f"CHECKPOINT {other.path}: from a different training run than {run.path}; {_ONE_RUN}")
     if not (run.run_id and other.run_id) and run.seed != other.seed:
         raise InputError(
-            f"CHECKPOINT {other.path}: trained with --seed {other.seed}, but {run.path} with {run.seed}; {_ONE_RUN}"
+            f"CHECKPOINT {other.path}: trained with --seed {other.seed}, but {run.path} was trained with {run.seed}; {_ONE_RUN}"
         )

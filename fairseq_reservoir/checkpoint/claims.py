@@ -1,4 +1,4 @@
-"""Compare the tensor sizes in an export's description with its architecture, before memory is allocated.
+"""Compare the tensor sizes in an export's description with those of its model, before memory is allocated.
 
 Loading draws random tensors and decodes compact forms, so a file of one megabyte may need gigabytes of memory. This check builds the
 model on the meta device, without memory, and compares each tensor in the description with the model's tensor.
@@ -62,7 +62,9 @@ def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config:
             refuse_entry(path, name, f"its shape is {shape}, but the model needs {list(expected[name])}")
         unknown += 0 if name in expected else size
     if unknown > sum(map(math.prod, expected.values())) + _SMALL:
-        refuse_entry(path, "tensors", f"tensors with {unknown:,} entries are not in the model")
+        refuse_entry(
+            path, "tensors", f"{unknown:,} of the described numbers belong to tensors that the model does not have"
+        )
 
 
 def _check_layers(path: str, config: Any, names: int) -> None:
@@ -72,4 +74,6 @@ def _check_layers(path: str, config: Any, names: int) -> None:
         value = vars(flags)[name]
         layers = value if isinstance(value, int) else len(value) if isinstance(value, str) else 0
         if layers > max(_FEW_LAYERS, _LAYERS_PER_NAME * names):
-            refuse_entry(path, name, f"it has {layers:,} layers, but only {names:,} tensors")
+            refuse_entry(
+                path, name, f"the model would have {layers:,} layers, but the file describes only {names:,} tensors"
+            )

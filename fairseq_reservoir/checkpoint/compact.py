@@ -1,16 +1,16 @@
-"""The compact form of an export: entropy-coded masks and numbers in one tensor of bytes.
+"""The compact form of an export: a single tensor of bytes that contains all tensors in an entropy code.
 
-The symbols of a tensor are coded in one or several sequences, called planes. A mask has one plane: its entries minus the smallest entry.
-Rounded weights have one plane of level indices. All other tensors have a plane of all first bytes, a plane of all second bytes, and so on,
-because the exponent bytes of floating-point numbers repeat often. The description stores the counts of the symbols of each plane. The
-plane's table (``entropy_code``) is computed from these counts. A plane of equal symbols needs no bytes. A plane or a tensor that would not
-become smaller is stored uncoded. If a coded byte would represent more than 1,024 symbols on average, all tensors are stored uncoded. A
-small file therefore cannot contain huge tensors.
+The symbols of a tensor are coded in one or several sequences, called planes. A mask has one plane. Its symbols are the mask's entries minus
+the smallest entry. Rounded weights have one plane of level indices. All other tensors have a plane of all first bytes, a plane of all
+second bytes, and so on, because the exponent bytes of floating-point numbers repeat often. The description stores the counts of the symbols
+of each plane. The plane's table (``entropy_code``) is computed from these counts. A plane of equal symbols needs no bytes. A plane or a
+tensor that would not become smaller is stored uncoded. If a coded byte would represent more than 1,024 symbols on average, all tensors are
+stored uncoded. A small file therefore cannot contain huge tensors.
 
-In the description, ``coded`` maps the name of each tensor to an entry. The entry has the ``shape``. It also has the ``dtype``, or, for
-packed whole numbers (``masks.bits``), the number of ``bits``. If the tensor is coded, the entry has a list ``planes`` with one element for
-each plane: its counts and its number of bytes, or null if the plane is uncoded. The bytes of all planes follow each other in the order of
-the tensors' names.
+In the description, ``coded`` maps the name of each tensor to a dictionary. Its key ``shape`` is the shape. Floating-point and integer
+tensors have the key ``dtype``. Packed whole numbers (``masks.bits``) have the key ``bits`` instead, the number of bits of each whole
+number. Coded tensors also have a list ``planes`` with one element for each plane: the plane's counts and its number of bytes, or null if
+the plane is uncoded. The bytes of all planes are concatenated, ordered by the name of the tensor.
 """
 
 import math
@@ -69,7 +69,7 @@ class Plane:
             and (plane := cls(counts, stored))._is_length_possible()
         ):
             return plane
-        raise ValueError(f"the counts or the number of bytes do not fit {count:,} symbols")
+        raise ValueError(f"its counts do not add up to {count:,} symbols, or do not fit its number of bytes")
 
     def _is_length_possible(self) -> bool:
         """Return whether the code of symbols with these counts can have this number of bytes."""
@@ -81,13 +81,13 @@ class Plane:
 
 @dataclass(frozen=True)
 class Entry:
-    """The description of a tensor: numbers of a dtype, or packed whole numbers of 1 to 8 bits.
+    """The description of a tensor. A tensor contains numbers of one dtype, or packed whole numbers of 1 to 8 bits.
 
     Attributes:
         shape: shape of the tensor.
         dtype: torch's name for the dtype of the numbers; None for packed whole numbers.
         bits: number of bits of each packed whole number; 8 if ``dtype`` is not None.
-        planes: planes of the tensor, with None for an uncoded plane. Empty for an uncoded tensor.
+        planes: planes of the tensor; None in place of an uncoded plane. An uncoded tensor has no planes.
     """
 
     shape: list[int]
@@ -160,7 +160,7 @@ def pack(body: Body, tensors: Tensors) -> tuple[Body, "torch.Tensor"]:
 
 
 def checked_shapes(path: str | Path, body: Body, stored: int) -> dict[str, list[int]]:
-    """Return the shapes of all tensors without decoding them. Packed masks and levels have one dimension.
+    """Return the shapes of all tensors without decoding them. The shape of a packed mask or of packed levels has one dimension.
 
     Args:
         path: path of the file, for messages.
@@ -168,20 +168,20 @@ def checked_shapes(path: str | Path, body: Body, stored: int) -> dict[str, list[
         stored: number of bytes of the coded tensors.
 
     Raises:
-        InputError: the description is not usable; see ``unpack``.
+        InputError: the description is not usable.
     """
     entries = _read_entries(path, body["coded"], stored)
     return {name: entry.shape for name, entry in entries.items()}
 
 
 def unpack(path: str | Path, body: Body, payload: "torch.Tensor") -> tuple[Body, Tensors]:
-    """Return the description and the tensors that were passed to ``pack``. Raises the errors of ``unpack_stored``."""
+    """Return the description and the tensors that were passed to ``pack``. The errors are those of ``unpack_stored``."""
     body, found = unpack_stored(path, body, from_torch(payload))
     return body, {name: to_torch(tensor) for name, tensor in found.items()}
 
 
 def unpack_stored(path: str | Path, body: Body, payload: Stored) -> tuple[Body, dict[str, Stored]]:
-    """``unpack`` without torch.
+    """Variant of ``unpack`` that does not need torch.
 
     Raises:
         InputError: the package constriction is not installed, or the description does not fit the bytes.
@@ -210,7 +210,7 @@ def entropy_bytes(body: Body, tensors: Tensors) -> int:
 
 
 def _whole_numbers(body: Body) -> dict[str, tuple[list[int], int]]:
-    """Return the shape and the bits of each packed tensor by name: masks, and levels of rounded weights."""
+    """Map the name of each packed tensor (mask or levels of rounded weights) to its shape and its number of bits per entry."""
     masks = {name: (mask["shape"], mask["bits"]) for name, mask in body["masks"].items()}
     levels = body.get("levels", {})
     return masks | {name: (rounded["shape"], Levels(rounded["kind"]).bits) for name, rounded in levels.items()}
@@ -223,7 +223,7 @@ def _plain(tensor: Stored) -> dict[str, Any]:
 def _in_planes(tensor: Stored, packed: tuple[list[int], int] | None) -> tuple[dict[str, Any], list[Symbols]]:
     """Return the description of a tensor, and its planes.
 
-    ``packed`` is None, or the shape and the number of bits of packed whole numbers.
+    For packed whole numbers, ``packed`` is their shape and the number of bits of each. Otherwise it is None.
     """
     if packed:
         shape, width = packed
@@ -241,7 +241,7 @@ def _tensor(entry: Entry, planes: list[Symbols]) -> Stored:
 
 
 def _written(plane: Symbols) -> tuple[dict[str, Any] | None, bytes]:
-    """Return the description of a plane (None if uncoded), and its bytes."""
+    """Encode a plane if this saves bytes. Return its description (None if it is not encoded), and its bytes."""
     counts = entropy_code.counts_of(plane)
     if not counts or entropy_code.entropy_bits(counts) / 8 + _cost(counts) >= len(plane):
         return None, plane.tobytes()
@@ -289,12 +289,12 @@ def _read_entries(path: str | Path, coded: Body, stored: int) -> dict[str, Entry
 
 
 def is_shape(shape: Any) -> bool:
-    """Return whether a value read from a file is the shape of a tensor."""
+    """Return whether a value read from a file is a possible shape."""
     return type(shape) is list and len(shape) <= 8 and all(_is_count(size) for size in shape)
 
 
 def _is_count(value: Any) -> bool:
-    """Return whether a value read from a file is a whole number of at least 0. Booleans are refused."""
+    """Return whether a value read from a file is a whole number of at least 0. A boolean is not."""
     return type(value) is int and value >= 0
 
 

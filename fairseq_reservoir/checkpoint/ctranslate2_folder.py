@@ -1,4 +1,4 @@
-"""Convert a model to CTranslate2, through a checkpoint of fairseq's own ``transformer``."""
+"""Convert a model to CTranslate2. An intermediate step writes a checkpoint of fairseq's own ``transformer``."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ def convert(
     Args:
         checkpoint: path of a checkpoint or an export that ``materialize`` accepts.
         folder: path of the folder to write.
-        out: path at which to keep the checkpoint of fairseq's ``transformer``. By default this checkpoint is deleted.
+        out: path at which to keep the intermediate checkpoint of fairseq's ``transformer``. By default it is deleted.
         quantization: type of the stored weights, by default float32.
         data: folder of the dictionaries. By default they are read from the export or from the data folder of the training.
         force: replace ``out``, and ``folder`` if it is a CTranslate2 model.
@@ -105,7 +105,7 @@ def _check_folder(folder: str, force: bool, checkpoint: str, out: str | None) ->
         raise InputError(f"--ctranslate2 {folder}: {parent} is not a writable folder")
     if path.is_symlink() or path.resolve() == Path.cwd():
         raise InputError(
-            f"--ctranslate2 {folder}: is {'a link' if path.is_symlink() else 'the current folder'}; name another one"
+            f"--ctranslate2 {folder}: is {'a link' if path.is_symlink() else 'the current folder'}; name another folder"
         )
     if path.exists() and not force:
         raise InputError(f"--ctranslate2 {folder}: exists; --force replaces it")
@@ -115,7 +115,9 @@ def _check_folder(folder: str, force: bool, checkpoint: str, out: str | None) ->
         )
     for argument, name in (("CHECKPOINT", checkpoint), ("OUT", out)):
         if name and path.resolve() in Path(name).resolve().parents:
-            raise InputError(f"{argument} {name}: is in the folder of --ctranslate2 {folder}, which will be replaced")
+            raise InputError(
+                f"{argument} {name}: is in the folder that --ctranslate2 {folder} replaces; name another folder for --ctranslate2"
+            )
 
 
 def _write_dictionaries(source: Checkpoint, folder: Path, text: TextParts | None, data: str | None) -> tuple[str, str]:

@@ -20,13 +20,13 @@ _PICKLE = b"\x80"
 def refuse_damaged(path: str | Path, flag: str = "") -> None:
     """Refuse a truncated or altered checkpoint. The message names the newest intact checkpoint in the same folder.
 
-    ``torch.load`` ignores the checksums in its files, and loads a number with a flipped sign without an error; see ``archive``. Exports,
-    older formats and files of other programs are not checked here. If a checkpoint has no checksums, damage cannot be detected, and a
-    warning is logged.
+    ``torch.load`` does not compare checksums, so it loads altered numbers without an error; see ``archive``. This function does not check
+    exports, files in torch's format before version 1.6, and files of other programs. If a checkpoint has no checksums, damage cannot be
+    detected, and a warning is logged.
 
     Args:
         path: path of a file. A missing file is not an error.
-        flag: the flag that named the file, followed by a space, for the message.
+        flag: beginning of the message: the flag that named the file, and a space.
 
     Raises:
         InputError: the checkpoint is damaged.
@@ -42,7 +42,7 @@ def refuse_damaged(path: str | Path, flag: str = "") -> None:
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Context in which fairseq reads a checkpoint. Refuses a corrupted file, and reports reading errors in one line.
+    """Context manager for reading a checkpoint with fairseq. Refuses a corrupted file, and reports reading errors in one line.
 
     Raises:
         InputError: the file is corrupted, is not a checkpoint, or refers to classes that do not belong in a checkpoint.
@@ -96,7 +96,7 @@ def _describe(path: Path) -> str | None:
 def _damage(path: Path, size: int, changed: int) -> str | None:
     """Describe the damage of a file; None if there is none. The result is cached by path, size and time of the last change.
 
-    Exports are skipped: their first bytes may look like an archive, and their hashes are compared when they are read.
+    Exports are not checked here. The first bytes of an export may look like an archive, and its reader compares its hash.
     """
     if export_file.is_export(path):
         return None

@@ -82,8 +82,8 @@ def check(
         expected: training dictionaries, as ``describe`` returns them.
         task: fairseq's task, with the dictionaries to compare.
         owner: origin of the task's dictionaries, inserted in the message after "the source dictionary".
-        same_size: compare only dictionaries of the same size. A dictionary of a different size may be intended, as in BART's translation
-            models. If it does not fit the tensors, fairseq reports this.
+        same_size: do not compare a dictionary if its size differs from that of the training dictionary. Such a difference may be intended,
+            as in BART's translation models. Otherwise the dictionary does not fit the tensors, and fairseq reports this.
 
     Raises:
         InputError: a dictionary differs.

@@ -98,7 +98,7 @@ def build_arch(
 
 
 def _sizes(given: dict[str, int | None]) -> dict[str, int]:
-    """Return the sizes of the dictionaries by flag, with defaults. Refuse sizes without room for fairseq's special symbols."""
+    """Replace missing dictionary sizes by the default. Refuse sizes without room for fairseq's special symbols."""
     sizes = {flag: DEFAULT_WORDS if words is None else words for flag, words in given.items()}
     special = Dictionary().nspecial
     for flag, words in sizes.items():
@@ -108,7 +108,7 @@ def _sizes(given: dict[str, int | None]) -> dict[str, int]:
 
 
 def _classes(args: Any) -> tuple[str, int] | None:
-    """Return the name and the number of classes of the head that the task adds to a RoBERTa; None if it adds no head."""
+    """Return (name, number of classes) of the classification head that the task adds to a RoBERTa; None if it adds no head."""
     if args.task in ("sentence_prediction", "sentence_prediction_adapters") and args.num_classes > 0:
         return read(TaskFlags, args).classification_head_name, args.num_classes
     if args.task == "sentence_ranking":
@@ -117,7 +117,7 @@ def _classes(args: Any) -> tuple[str, int] | None:
 
 
 def build_config(config: Any, source_words: int, target_words: int, device: str = "meta") -> Any:
-    """Build the model of a configuration. For a model with one dictionary, both sizes must be equal."""
+    """Build the model of a configuration. If the model has one dictionary, ``source_words`` and ``target_words`` must be equal."""
     values = without_values() if device == "meta" else nullcontext()
     with torch.device(device), values, building_for_a_checkpoint():
         return models.build_model(config, _NoTask(source_words, target_words, config))

@@ -1,4 +1,4 @@
-"""Entropy coding with the package constriction. Its tables are computed with integers only.
+"""Entropy coding with the package constriction. The coding tables are computed with integers only.
 
 The symbols are the whole numbers 0 to k - 1. Let n_i be the count of symbol i, and n the sum of all counts. The entropy of the n symbols
 is the sum of n_i log2(n / n_i) bits over all i. The coder uses asymmetric numeral systems (Duda, 2013). The coder assumes that symbol i has
@@ -55,7 +55,8 @@ def frequencies(counts: Sequence[int]) -> list[int]:
 def coded_bits(counts: Sequence[int]) -> float:
     """Return the expected code length in bits: the sum of -n_i log2(f_i / 2**24) over all i.
 
-    The output of ``encode`` contains the coder's state and consists of whole words. It may therefore be two 32-bit words longer or shorter.
+    The output of ``encode`` also contains the coder's state and consists of whole 32-bit words. Its length may therefore differ from the
+    result by up to two words.
     """
     return math.fsum(n * (_PRECISION - math.log2(f)) for n, f in zip(counts, frequencies(counts)))
 
@@ -97,8 +98,8 @@ def decode(coded: bytes | memoryview, counts: Sequence[int]) -> Symbols:
 def _model(counts: Sequence[int]) -> Any:
     """Return constriction's model with the probabilities f_i / 2**24.
 
-    constriction scales the weights and adds 1 to each, so that their sum is 2**24. For the weights f_i - 1 the scale is exactly 1. The
-    probabilities are therefore exact.
+    constriction is given one weight per symbol. It scales the weights and adds 1 to each, so that they sum to 2**24. The scale
+    is exactly 1 for the weights f_i - 1, so the probabilities are exact.
     """
     weights = np.array(frequencies(counts), dtype=np.float64) - 1
     return optional_package(PACKAGE, _READING).stream.model.Categorical(weights, perfect=False)

@@ -1,4 +1,7 @@
-"""Convert a checkpoint into an export: trained tensors, masks and rounded weights as packed bits, and the seed of random tensors."""
+"""Convert a checkpoint into an export.
+
+It contains trained tensors, the seed of random tensors, and packed bits of masks and rounded weights.
+"""
 
 import json
 from dataclasses import dataclass, replace
@@ -55,7 +58,9 @@ class Written:
     @property
     def details(self) -> str:
         """One line with the size of the tensors, their entropy, the number of random tensors and the size of the text parts."""
-        text = f"; {self.text_bytes:,} bytes of the file are dictionaries and pieces" if self.text_bytes else ""
+        text = (
+            f"; {self.text_bytes:,} bytes of the file are dictionaries and the subword model" if self.text_bytes else ""
+        )
         return (
             f"{self.path}: {self.bytes:,} bytes ({self.predicted_bytes:,} of data, whose"
             f" entropy is {self.entropy_bytes:,}); the file stores {self.stored} of {self.stored + self.drawn_again}"
@@ -76,7 +81,7 @@ def export(
 ) -> Written:
     """Write an export of a checkpoint, without paths and names of this machine (``anonymize``).
 
-    By default the file omits random tensors if every machine draws them with the same bits. Loading the file draws them again. Orthogonal
+    By default, the file omits the random tensors that every machine draws with the same bits. Loading the file draws them again. Orthogonal
     and normal tensors are stored, because they agree across machines only to about 1e-6. ``dtype`` does not change random tensors.
 
     Args:
@@ -87,9 +92,9 @@ def export(
         regenerate: store no random tensors.
         force: replace ``out`` if it exists.
         data: folder of the dictionaries, by default the one in the checkpoint.
-        compact: entropy-code masks and numbers (``compact``). Reading the file then needs constriction.
-        text: dictionaries and subword model to include, with which the file alone translates text (``text.parts``). By default, the text
-            parts are copied if ``checkpoint`` is an export.
+        compact: entropy-code all stored tensors (``compact``). Reading the file then needs constriction.
+        text: dictionaries and subword model to include (``text.parts``), so that text can be translated with this file alone. By default,
+            the text parts are copied if ``checkpoint`` is an export.
 
     Raises:
         InputError: a file or an option is not usable, a package is not installed, or the dictionaries differ from those of the training.
@@ -256,7 +261,7 @@ def _rounding(recipe: Recipe, entry: dict[str, Any], seed: int) -> str | None:
 
 
 def _with_languages(config: dict[str, Any]) -> dict[str, Any]:
-    """Add the language pair, which fairseq otherwise infers from the data folder. An export does not name that folder."""
+    """Add the language pair to a configuration. fairseq would infer it from the data folder, but an export does not name that folder."""
     task = config["task"]
     options = task.get("__namespace__", task)
     if "source_lang" in options and None in (options["source_lang"], options.get("target_lang")):

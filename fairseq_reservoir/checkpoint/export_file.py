@@ -7,11 +7,11 @@ Version 1: the metadata has one key, ``fairseq_reservoir``. Its value is JSON wi
 and all tensors (``digest.of_contents``), so any change of the file is detected.
 
 Version 2, the compact form: the file has two tensors of bytes. ``tensors`` contains all tensors of the export (``compact``). ``body`` is
-the deflated description. A usual configuration (``usual_configuration.json``) is the preset dictionary of deflate, which halves the size.
-The metadata has no ``body``.
+the deflated description. The preset dictionary of deflate is a usual configuration (``usual_configuration.json``). This dictionary halves
+the size of ``body``. The metadata has no ``body``.
 
-Version 3 is version 1 with text parts. Version 4 is version 2 with text parts. An additional tensor of bytes, ``text``, contains them. The
-description has the format of this tensor (``text.parts``).
+Version 3 is version 1 with text parts. Version 4 is version 2 with text parts. An additional tensor of bytes, ``text``, contains the text
+parts. The description lists the sizes of the parts (``text.parts``).
 """
 
 import base64
@@ -49,7 +49,7 @@ def read(
 
     Args:
         path: path of the file.
-        check: called with the description and the shape of each tensor before a compact form is decoded.
+        check: function of the description and of the tensors' shapes by name. It is called before a compact form is decoded.
 
     Raises:
         InputError: the file is truncated, altered or not an export, or its version is too new. For a compact form: constriction is not
@@ -70,7 +70,7 @@ def read(
 
 
 def read_text(path: str | Path) -> parts.TextParts | None:
-    """Return the text parts of an export, or None. Only ``read`` checks the hash of the file.
+    """Return the text parts of an export, or None. This function does not check the hash of the file; ``read`` does.
 
     Raises:
         InputError: as ``read_body``; the text parts are altered or too large.
@@ -96,7 +96,7 @@ def read_body(path: str | Path) -> dict[str, Any]:
 
 
 def stored_bytes(path: str | Path) -> int:
-    """Return the bytes of the tensors in the file.
+    """Return the number of bytes of the tensors in the file, without the text parts.
 
     Raises:
         InputError: as ``read_body``.
@@ -108,7 +108,7 @@ def stored_bytes(path: str | Path) -> int:
 
 
 def text_bytes(path: str | Path) -> int:
-    """Return the bytes of the text parts in the file; 0 without text.
+    """Return the number of bytes of the text parts in the file; 0 without text.
 
     Raises:
         InputError: as ``read_body``.
@@ -139,15 +139,15 @@ def _text_of(path: str | Path, file: Any) -> memoryview:
 
 
 def metadata(body: dict[str, Any], packed: str, tensors: dict[str, Stored]) -> dict[str, Any]:
-    """Return the metadata of an export. ``packed`` is the body in base64, or "" for the compact form."""
+    """Return the metadata to store in an export. ``packed`` is the body in base64, or "" for the compact form."""
     described = {name: body.get(name) for name in _IN_SIGHT}
     return described | ({"body": packed} if packed else {}) | {"sha256": hash_of(packed, tensors)}
 
 
 def deflated(body: dict[str, Any], usual: bytes = b"") -> bytes:
-    """Return the deflated JSON of ``body``. Text that is also in the dictionary ``usual`` costs almost nothing.
+    """Return the deflated JSON of ``body``. Text that also occurs in the preset dictionary ``usual`` adds almost no bytes.
 
-    Deflate finds repetitions only within 32 KiB. ``config`` is therefore written first, next to ``usual``, which it resembles.
+    Deflate finds repetitions only within 32 KiB. The JSON therefore begins with ``config``, the key that resembles ``usual``.
     """
     ordered = json.loads(json.dumps(body, sort_keys=True))
     text = json.dumps(dict(sorted(ordered.items(), key=lambda item: item[0] != "config")))
@@ -197,7 +197,7 @@ def _opened(path: str | Path) -> Any:
 def _is_of_torch(path: str | Path) -> bool:
     """Return whether a file begins like an archive of ``torch.save``.
 
-    A safetensors file begins with the length of its header. It begins like an archive only if the header has about 64 MiB.
+    A safetensors file begins with the length of its header. Only a header of about 64 MiB would look like the beginning of an archive.
     """
     with open(path, "rb") as stream:
         return stream.read(4) == b"PK\3\4"

@@ -30,7 +30,7 @@ def read_export(
     arg_overrides: dict[str, Any] | None = None,
     load_on_all_ranks: bool = False,
 ) -> dict[str, Any]:
-    """Hook of ``load_checkpoint_to_cpu``: also read exports, and report errors in one line with the file and the reason."""
+    """Hook of ``load_checkpoint_to_cpu``: read exports like checkpoints. An error message is one line with the file and the reason."""
     with damage.reading(path):
         if export_file.is_export(path):
             state: dict[str, Any] = _state(path, arg_overrides)
@@ -88,10 +88,10 @@ def _state(path: str, arg_overrides: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _request_regeneration(path: str, state: dict[str, Any], arg_overrides: dict[str, Any] | None) -> None:
-    """Set the option ``regenerate_weights`` of a model, also of one that was trained before the option existed.
+    """Set the option ``regenerate_weights`` of a model, even if the model was trained before the option existed.
 
     Raises:
-        InputError: the model would ignore it.
+        InputError: the architecture does not have this option.
     """
     if not (arg_overrides or {}).get("regenerate_weights"):
         return
@@ -100,7 +100,7 @@ def _request_regeneration(path: str, state: dict[str, Any], arg_overrides: dict[
     if not hasattr(ARCH_MODEL_REGISTRY.get(name), "regenerate_weights"):
         raise InputError(
             "--regenerate-weights (regenerate_weights): works only with --arch reservoir_..., supermask_... and frozen_..., but "
-            f"{path} has {name}; remove the option"
+            f"the model in {path} is a {name}; remove the option"
         )
     if OmegaConf.is_config(options):
         with open_dict(options):

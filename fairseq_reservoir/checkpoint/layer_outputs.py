@@ -30,11 +30,11 @@ _LONGEST, _AT_ONCE = 512, 64
 
 @dataclass(frozen=True)
 class Depth:
-    """A depth of a stack: the embeddings (number 0) or a layer of the plan, counted from 1.
+    """A depth of a stack. Depth 0 is the embeddings, depth n is the n-th layer of the plan.
 
     ``state`` is the state in the slot table: trained, frozen or partly frozen. A layer with masks on random weights has the state
-    ``MASKED``. A layer that ``--encoder-layers-to-keep`` removes has the state ``LEFT_OUT``. ``shown_state`` also names the frozen
-    components.
+    ``MASKED``. A layer that ``--encoder-layers-to-keep`` removes has the state ``LEFT_OUT``. ``shown_state`` is the state together with the
+    names of the frozen components.
     """
 
     number: int
@@ -47,7 +47,7 @@ class Depth:
 class Sentence:
     """The tokens of a source sentence, without special symbols at its ends.
 
-    ``copied`` has True for each token that also occurs, as text, in the target sentence. It is None for data without a target.
+    ``copied`` is True for each token with the text of a token in the target sentence. It is None for data without a target.
     """
 
     tokens: NDArray[np.int64]
@@ -55,14 +55,14 @@ class Sentence:
 
 
 class ProbedModel:
-    """The encoder of a checkpoint, or its decoder if it is a language model, and the dictionary of the tokens.
+    """The encoder of a checkpoint, or the decoder of a language model. Also holds the dictionary of the tokens.
 
     Args:
         path: path of a checkpoint or an export.
         data: folder written by fairseq-preprocess.
 
     Attributes:
-        depths: the embeddings and all layers of the plan, from the bottom up. Layers that the model leaves out are counted.
+        depths: the embeddings and all layers of the plan, from the bottom up. Layers that the model leaves out are included.
         dictionary: dictionary of the tokens.
 
     Raises:
@@ -135,10 +135,10 @@ class ProbedModel:
         return data_utils.load_indexed_dataset(os.path.join(self._data, name), dictionary)
 
     def outputs(self, sentences: list[Sentence]) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        """Yield (number of the sentence, outputs of its tokens) in any order.
+        """Yield (index of the sentence, outputs of its tokens) in any order.
 
-        Outputs have the shape (number of embeddings and built layers, number of tokens, width). A batch has sentences of one length,
-        so that padding never matters.
+        Outputs have the shape (built layers + 1, number of tokens, width). The first outputs are the embeddings. All sentences of a batch
+        have the same length, so no batch has padding.
         """
         order = sorted(range(len(sentences)), key=lambda i: len(sentences[i].tokens))
         for length, group in groupby(order, key=lambda i: len(sentences[i].tokens)):

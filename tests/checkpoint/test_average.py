@@ -99,8 +99,9 @@ def test_tied_tensors_are_stored_once(toy_data, tmp_path):
 
 def test_refusals(run, toy_data, tmp_path):
     last, out = run / "checkpoint_1_20.pt", tmp_path / "mean.pt"
-    assert f"CHECKPOINT {run / 'other' / 'checkpoint_1_20.pt'}: trained with mask_seed 4, but {last} with 3" in refusal(
-        last, run / "other" / "checkpoint_1_20.pt", out
+    assert (
+        f"CHECKPOINT {run / 'other' / 'checkpoint_1_20.pt'}: trained with mask_seed 4, but {last} was trained with 3"
+        in refusal(last, run / "other" / "checkpoint_1_20.pt", out)
     )
     assert "an average needs two or more" in refusal(last, out)
     exported = tmp_path / "a.safetensors"
@@ -154,7 +155,8 @@ def test_runs_of_other_seeds(flags, toy_data, tmp_path):
     )
     found = refusal(without_mark(one), two, tmp_path / "mean.pt")
     assert (
-        f"CHECKPOINT {two}: trained with --seed 2, but {tmp_path}/1/unmarked_checkpoint_1_1.pt with 1; average" in found
+        f"CHECKPOINT {two}: trained with --seed 2, but {tmp_path}/1/unmarked_checkpoint_1_1.pt was trained with 1; average"
+        in found
     )
     assert not (tmp_path / "mean.pt").exists()
 

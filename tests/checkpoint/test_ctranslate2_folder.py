@@ -94,7 +94,7 @@ def test_inputs_in_the_replaced_folder_are_not_lost(with_text, refused, tmp_path
     folder = tmp_path / "ct2"
     ctranslate2_folder.convert(str(with_text), str(folder))
     inside = shutil.copy(with_text, folder / "model.safetensors")
-    whole = f"is in the folder of --ctranslate2 {folder}, which will be replaced"
+    whole = f"is in the folder that --ctranslate2 {folder} replaces"
     assert refused(inside, "--force") == f"CHECKPOINT {inside}: {whole}"
     out = folder / "plain.pt"
     with pytest.raises(InputError, match=f"OUT {out}: {whole}"):
@@ -145,6 +145,6 @@ def test_links_and_the_current_folder(with_text, tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path / "real")
     monkeypatch.chdir(tmp_path / "real")
     for folder, what in ((tmp_path / "link", "a link"), (".", "the current folder")):
-        with pytest.raises(InputError, match=f"--ctranslate2 {folder}: is {what}; name another one"):
+        with pytest.raises(InputError, match=f"--ctranslate2 {folder}: is {what}; name another folder"):
             ctranslate2_folder.convert(str(with_text), str(folder), force=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"]

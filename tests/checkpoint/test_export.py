@@ -303,7 +303,7 @@ def test_load_translator_names_missing_files(every_kind, tmp_path, toy_data):
             tmp_path / "no",
             f"data {tmp_path}/no: no such folder; give the folder with the dictionaries of the model",
         ),
-        (every_kind.path, tmp_path / "a:b", f"data {tmp_path}/a:b: fairseq splits the name at ':' into two folders"),
+        (every_kind.path, tmp_path / "a:b", f"data {tmp_path}/a:b: fairseq splits this path at ':' into two folders"),
         (tmp_path / "no" / "model.pt", toy_data, f"path {tmp_path}/no/model.pt: no such file"),
     ):
         with pytest.raises(InputError, match=re.escape(message)) as refused:
