@@ -36,7 +36,7 @@ class Item:
         owner: name of the entry whose tensor a tied entry shares.
         bits: number of bits of each packed mask entry or level.
         lowest: smallest entry of a mask.
-        entropy: entropy of a mask entry in bits (see ``mask_entropy``). For rounded weights with k levels, the maximum entropy: log2(k).
+        entropy: entropy of a mask entry in bits (see ``mask_entropy``). For rounded weights with k levels, the maximum entropy log2(k).
         keep_ratios: for each mask of the tensor, the fraction of the weights that this mask keeps.
         levels: levels of rounded weights.
         learned: False for scores and latent weights that are frozen.
@@ -77,7 +77,7 @@ class Item:
 
     @property
     def mask_bytes(self) -> int:
-        """Bytes of the packed mask or levels: one plane for each bit, rounded up to whole bytes."""
+        """Bytes of the packed mask or levels. Each bit of the entries is a plane, which is rounded up to whole bytes."""
         return bytes_of(self.size, self.bits)
 
     @property
@@ -96,7 +96,7 @@ class Item:
 
     @property
     def is_folded(self) -> bool:
-        """Whether inference does not need the tensor, because it is folded into a weight (masks, row gains, adapters) or unused."""
+        """Whether the tensor is omitted at inference: it is folded into a weight (masks, row gains, adapters) or is unused."""
         return self.role in ("mask", "training") or ".frozen_adapter." in self.name or self.name.endswith(".row_gain")
 
     def export_bytes(self, dtype: str = "fp32", with_weights: bool = False, regenerate: bool = False) -> int:
@@ -148,7 +148,7 @@ class Ledger:
     def inference_bytes(self) -> int:
         """Bytes of tensors at inference. Adapters and masks are folded into the weights.
 
-        A matrix with masks is then stored once per mask. Its scores and the matrix without a mask are not stored.
+        For a matrix W with several masks, each product of W and a mask is stored. W itself and the mask scores are not stored.
         """
         return sum(item.bytes * (len(item.keep_ratios) or 1) for item in self.items if not item.is_folded)
 
@@ -172,7 +172,7 @@ class Ledger:
         return used / max(1, sum(item.size for item in shared))
 
     def export_bytes(self, dtype: str = "fp32", with_weights: bool = False, regenerate: bool = False) -> int:
-        """Return the bytes of data in an export, without its description."""
+        """Return the number of bytes of the tensors in an export, without its description."""
         return sum(item.export_bytes(dtype, with_weights, regenerate) for item in self.items)
 
     @property
@@ -185,7 +185,7 @@ def mask_entropy(choices: MaskChoices) -> float:
     """Return the entropy of a mask entry in bits. In signed masks, both signs are assumed to be equally frequent.
 
     A mask may be the sum of c nested masks, called coats, with keep ratios k_1 > k_2 > ... > k_c. Then the fraction 1 - k_1 of the entries
-    is 0, the fraction k_1 - k_2 has the magnitude 1, and so on. The fraction k_c has the magnitude c. In a signed mask, each entry except 0
+    is 0, the fraction k_1 - k_2 has the magnitude 1, and so on. The fraction k_c has the magnitude c. In a signed mask, each nonzero entry
     needs one more bit for its sign. Four signed coats with the keep ratios 0.8, 0.5, 0.25 and 0.1 have 2.23 bits for the magnitude and 0.8
     bits for the sign, together 3.03 bits per entry.
     """
@@ -198,7 +198,7 @@ def ledger(model: nn.Module) -> Ledger:
     """Return the ledger of a built model, which may be on the meta device.
 
     Args:
-        model: a module. Its attribute ``recipes``, if there is one, maps names of the state dict to recipes for random tensors.
+        model: a module. If it has random tensors, its attribute ``recipes`` maps their names in the state dict to recipes.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     masks = {f"{name}.scores".lstrip("."): module.choices for name, module in masked_modules(model).items()}

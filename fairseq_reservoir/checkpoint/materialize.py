@@ -39,7 +39,7 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
         A line about the written file.
 
     Raises:
-        InputError: a file is not usable, or fairseq's ``transformer`` or CTranslate2 cannot represent the model.
+        InputError: a file is not usable, or one of fairseq's ``transformer`` and CTranslate2 cannot represent the model.
     """
     check_out(out, force, ".pt", checkpoint)
     source = open_checkpoint(checkpoint)
@@ -85,8 +85,8 @@ def _check_model(source: Checkpoint) -> None:
 def _args(source: Checkpoint) -> Any:
     """Return the training flags of ``transformer`` as attributes of an OrderedDict.
 
-    fairseq and CTranslate2 read flags from attributes. OrderedDict is the only class with attributes that torch's safe loader accepts. The
-    OrderedDict has one item, because CTranslate2 ignores an empty one.
+    fairseq and CTranslate2 read flags from attributes. Among the classes that torch's safe loader accepts, only OrderedDict can have
+    attributes. The OrderedDict has one item, because CTranslate2 ignores an empty OrderedDict.
     """
     config = OmegaConf.to_container(source.config, resolve=True, enum_to_str=True)
     model, task = config["model"], config["task"]

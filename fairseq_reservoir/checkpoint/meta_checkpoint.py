@@ -151,7 +151,7 @@ def _check_tensors(path: str, model: torch.nn.Module, tensors: Tensors) -> None:
 
 
 def _take_earlier_recipes(model: Any, tensors: Tensors) -> None:
-    """Use the recipe of an earlier plugin version (``model.earlier_recipes``) for each tensor that was drawn with this recipe."""
+    """For tensors that an earlier plugin version drew with a different recipe (``model.earlier_recipes``), use that recipe."""
     for name, earlier in getattr(model, "earlier_recipes", {}).items():
         seed, given = model.slot_table.seed, tensors.get(name)
         if given is not None and not _is_drawn(given, model.recipes[name], seed) and _is_drawn(given, earlier, seed):

@@ -85,7 +85,7 @@ def _scores(path: str) -> list[dict[str, Any]]:
             for key, kind in (("name", str), ("score", (int, float)), ("signature", str))
         ):
             raise InputError(
-                f"--card-bleu {path}: needs name, score and signature; write the file with `sacrebleu REFERENCES -i TRANSLATIONS`"
+                f"--card-bleu {path}: name, score or signature is missing; write the file with `sacrebleu REFERENCES -i TRANSLATIONS`"
             )
     return scores
 
@@ -185,7 +185,7 @@ def _table(export: str, source: Checkpoint, languages: list[str]) -> str:
 def _masks(source: Checkpoint) -> str:
     chosen = read(MaskOptions, source.config.model)
     entries = sum(item.size for item in source.ledger.with_roles("mask"))
-    coats = f", nested masks of {chosen.mask_coats} of the weights" if chosen.mask_coats else ""
+    coats = f", nested masks with keep ratios {chosen.mask_coats}" if chosen.mask_coats else ""
     return f"{chosen.mask_kind}, {entries:,} entries, keep ratio {chosen.mask_keep_ratio}{coats}"
 
 

@@ -1,4 +1,4 @@
-"""Check the flags of commands that read a model (files, numbers, required flags), before any file is read."""
+"""Check flags of commands that read a model, before any file is read: names of files, numbers and required flags."""
 
 import contextlib
 import dataclasses
@@ -62,7 +62,7 @@ def _check_interactive(flags: Namespace) -> None:
         check_file("--input", flags.input, or_pipe=True)
     at_once = max(flags.buffer_size, 1)
     if flags.batch_size is not None and flags.batch_size > at_once:
-        raise InputError(f"--batch-size {flags.batch_size}: must be at most --buffer-size, {at_once}")
+        raise InputError(f"--batch-size {flags.batch_size}: must be at most --buffer-size ({at_once})")
 
 
 def reads_a_model() -> bool:

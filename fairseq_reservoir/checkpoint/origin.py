@@ -33,7 +33,7 @@ def dictionaries_of(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def without_run(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the record for the ``extra_state`` of an averaged checkpoint: the dictionaries of ``state``, without a run id."""
+    """Return the record for the ``extra_state`` of an averaged checkpoint. It has the dictionaries of ``state``, but no run id."""
     record = origin(state)
     return {_KEY: {"dictionaries": record["dictionaries"]}} if "dictionaries" in record else {}
 
@@ -41,7 +41,7 @@ def without_run(state: dict[str, Any]) -> dict[str, Any]:
 def check_and_restore_run(
     trainer: Any, filename: str, extra_state: dict[str, Any] | None, reset_optimizer: bool
 ) -> None:
-    """Compare the dictionaries of a checkpoint with those of the task. Restore the run id and the matrix products of a resumed training.
+    """Refuse other dictionaries than the task's. Restore the run id and the precision of matrix products of a resumed training.
 
     Raises:
         InputError: the checkpoint was trained with different dictionaries.

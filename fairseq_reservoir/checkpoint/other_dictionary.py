@@ -35,7 +35,7 @@ def add_flag(parser: Any) -> None:
 def read_flag(flags: Any, is_training: bool) -> None:
     """Store the value of the flag in the environment, so that the processes of a training inherit it.
 
-    A later training in this process without the flag removes the value. A variable that the user has set is kept.
+    If a later training in this process does not have the flag, the value is removed. A variable that the user has set is kept.
     """
     global _set_by_flag
     if read(DictionaryOptions, flags).allow_other_dictionary:
@@ -82,9 +82,8 @@ def refuse_other_words(given: str, trained: dict[str, Any] | None, dictionary: A
     if trained["sha256"] != digest.of_symbols(dictionary.symbols):
         raise InputError(
             f"{given}: the model's {side} dictionary and {name} both have {len(dictionary)} entries, but different words or a different "
-            f"order, so words would start with the vectors of other words; prepare DATA with the model's dictionary "
-            f"(fairseq-preprocess {_MAKES[side]}); "
-            f"to train anyway, give {FLAG} (or set {ALLOW}=1)"
+            f"order. Each word would start with the vector of another word; prepare DATA with the model's dictionary "
+            f"(fairseq-preprocess {_MAKES[side]}), or give {FLAG} (or set {ALLOW}=1) to train anyway"
         )
 
 

@@ -1,4 +1,4 @@
-"""Pack masks and rounded weights for an export: mask entries and levels as bits, and the scales of rounded weights."""
+"""Pack masks and rounded weights for an export. Mask entries and levels become packed bits. The scales of levels become float32."""
 
 import torch
 
@@ -14,7 +14,7 @@ def pack_masks(model: torch.nn.Module, ledger: Ledger) -> dict[str, torch.Tensor
     """Pack the mask entries that have scores. Return the packed entries under the names of the scores.
 
     Pinned entries have no scores. They are random, and are drawn again when the export is loaded. Loading uses the packed entries as
-    scores. These scores select the same mask, because the number of entries of each value does not change.
+    scores. They select the same mask, because the model keeps the largest scores.
 
     Raises:
         InputError: scores are NaN.

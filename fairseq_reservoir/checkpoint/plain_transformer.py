@@ -12,7 +12,7 @@ MODELS = ("reservoir_transformer", "supermask_one_layer_transformer", "frozen_tr
 
 
 def why_not_plain(model: Any) -> str | None:
-    """Return the reason why neither fairseq's ``transformer`` nor CTranslate2 can represent a model; None if both can.
+    """Return the reason why fairseq's ``transformer`` or CTranslate2 cannot represent a model; None if both can.
 
     Args:
         model: the model's configuration, with options as attributes.

@@ -22,7 +22,7 @@ values_from_checkpoint = ContextVar("values_from_checkpoint", default=False)
 
 @contextmanager
 def building_for_a_checkpoint() -> Iterator[None]:
-    """Context in which models are built without reading embedding files."""
+    """Context manager in which models are built without reading embedding files."""
     token = values_from_checkpoint.set(True)
     try:
         yield
@@ -80,14 +80,14 @@ def read_embeddings(
     except ValueError as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{flag} {path}: line {number} has a value that is not a number") from None
+        raise InputError(f"{flag} {path}: line {number} has text in place of a number") from None
     words = range(dictionary.nspecial, len(dictionary))
     covered = sum(index in found for index in words)
     logger.info("%s %s: %d of %d dictionary entries found", flag, path, covered, len(words))
     if covered < min_coverage * len(words):
         raise InputError(
-            f"{flag} {path}: contains {covered} of the dictionary's {len(words)} entries, less than --embed-min-coverage "
-            f"{min_coverage}; is this the file of the other language?"
+            f"{flag} {path}: contains {covered} of the dictionary's {len(words)} entries, a smaller fraction than "
+            f"--embed-min-coverage {min_coverage}; is this the file of another language?"
         )
     indices = sorted(found)
     vectors = torch.stack([found[i] for i in indices]) if indices else torch.empty(0, embed_dim)
@@ -111,7 +111,7 @@ def start_from(embedding: torch.nn.Embedding, path: str | None, dictionary: Any,
     indices, vectors = read_embeddings(path, dictionary, embedding.embedding_dim, 0, flag)
     if not len(indices):
         raise InputError(
-            f"{flag} {path}: contains none of the dictionary's entries; is this the file of the other language?"
+            f"{flag} {path}: contains none of the dictionary's entries; is this the file of another language?"
         )
     embedding.weight.data[indices] = vectors
 
@@ -157,7 +157,7 @@ def load_vectors(load_embedding: Callable[..., Any], embed_dict: Any, vocab: Any
 
 
 def print_overlap(print_embed_overlap: Callable[..., Any], embed_dict: Any, vocab_dict: Any) -> None:
-    """Hook of ``utils.print_embed_overlap``: do nothing for files about which ``load_vectors`` writes a log line."""
+    """Hook of ``utils.print_embed_overlap``: print nothing if ``load_vectors`` already logs the overlap."""
     if not isinstance(embed_dict, _LazyVectors):
         print_embed_overlap(embed_dict, vocab_dict)
 
@@ -165,7 +165,7 @@ def print_overlap(print_embed_overlap: Callable[..., Any], embed_dict: Any, voca
 def write_tables(tables: Mapping[str, tuple[Any, torch.Tensor]]) -> None:
     """Write embedding files.
 
-    Earlier files are replaced together, so that a reader never finds files from two models (``files.replacing_together``). Numbers have
+    Existing files are replaced together, so that a reader never finds files from two models (``files.replacing_together``). Numbers have
     enough digits to restore the float32 values exactly.
 
     Args:

@@ -32,8 +32,8 @@ _ROUNDINGS = ("fp32", "fp16", "bf16")
 def read_state_dict(path: str) -> dict[str, "torch.Tensor"]:
     """Return the state dict of the exported model, float32 as in fairseq's checkpoints.
 
-    Mask entries replace the scores, because selecting the largest entries gives the same mask. Levels replace the latent weights, and
-    their scales are added. Tied parameters share one tensor.
+    Mask entries replace the scores. The model selects the same mask from them, because it keeps the largest scores. Levels replace the
+    latent weights, and the scales of the levels are added. Tied parameters share one tensor.
 
     Raises:
         InputError: the file is truncated, altered or not an export, or a random tensor drawn on this machine differs in some bits from the
@@ -46,7 +46,7 @@ def read_state_dict(path: str) -> dict[str, "torch.Tensor"]:
 
 
 def state_dict(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, "torch.Tensor"]:
-    """Return the state dict from the result of ``export_file.read``."""
+    """Convert the result of ``export_file.read`` to a state dict."""
     import torch
 
     found = arrays(path, body, tensors)
@@ -55,7 +55,7 @@ def state_dict(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, "
 
 
 def arrays(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, Array]:
-    """Return the state dict from the result of ``export_file.read`` as NumPy arrays. Tied parameters share one array."""
+    """Convert the result of ``export_file.read`` to a state dict of NumPy arrays. Tied parameters share one array."""
     check_sizes(path, body, tensors)
     if body["random"] and body["generator"] != GENERATOR:
         raise InputError(
@@ -112,7 +112,7 @@ def check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
             refuse(name, f"its shape is {shape}, but the stored tensor has {list(tensors[name].shape)}")
         drawn += 0 if name in tensors else math.prod(shape)
         if drawn > MOST_DRAWN:
-            refuse(name, f"its shape {shape} brings the random numbers of the file above the limit of {MOST_DRAWN:,}")
+            refuse(name, f"with its shape {shape}, the file would need more than {MOST_DRAWN:,} random numbers")
 
 
 def _draw(name: str, random: dict[str, Any], seed: int) -> Array:

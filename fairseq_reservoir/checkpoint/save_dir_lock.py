@@ -1,8 +1,8 @@
 """Allow one training at a time in a ``--save-dir``. The file ``training.lock`` in this folder names the process that trains there.
 
-The package filelock is not used. Version 4 does not delete the lock file at the end. It fails on a file system without locks, unless the
-file system reports ENOSYS. Version 3, which torch also accepts, empties the file before it has the lock, so that the holder's name is lost.
-In both versions data loaders inherit the lock, and data loaders may outlive a killed training.
+The package filelock is not used. Its version 4 does not delete the lock file at the end. On a file system without locks, version 4 fails if
+the error is not ENOSYS. Version 3, which torch also accepts, empties the lock file before it has the lock, so that the name of the other
+process is lost. In both versions, data loaders inherit the lock, and data loaders may outlive a killed training.
 """
 
 import contextlib
@@ -83,8 +83,8 @@ def _take(path: Path, save_dir: str) -> int:
                 )
             if not _is_gone(owner):
                 raise InputError(
-                    f"--save-dir {save_dir}: process {owner['process']} on {owner['host']} is training there, or was killed, which "
-                    f"cannot be checked on {socket.gethostname()}; if the process has ended, delete {path}"
+                    f"--save-dir {save_dir}: process {owner['process']} on {owner['host']} is training there, or was killed. "
+                    f"This cannot be checked from {socket.gethostname()}; if the process has ended, delete {path}"
                 )
             if not _is_at(lock, path):  # the holder of the lock has just ended and deleted the file
                 os.close(lock)
@@ -148,7 +148,7 @@ def _read(lock: int) -> dict[str, Any]:
 def _is_gone(owner: dict[str, Any]) -> bool:
     """Return whether the owner of an unlocked lock file has certainly ended.
 
-    This is certain for a process of this machine, and for an earlier run of this Slurm job.
+    This is certain if the owner was a process of this machine, or an earlier run of this Slurm job.
     """
     ours = _ourselves()
     here = owner.get("host") == ours["host"] or owner.get("boot") == ours["boot"] is not None

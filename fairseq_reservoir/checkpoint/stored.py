@@ -46,7 +46,7 @@ class Stored:
         return _IN_NUMPY[self.dtype].itemsize
 
     def array(self) -> Array:
-        """Return a writable copy. Floating-point numbers become float32; other numbers keep their dtype."""
+        """Copy the tensor to a writable NumPy array. Floating-point numbers become float32; other numbers keep their dtype."""
         found: Array = np.frombuffer(self.data, dtype=_IN_NUMPY[self.dtype]).reshape(self.shape)
         if self.dtype == "bfloat16":
             return from_bfloat16(found)
@@ -59,7 +59,7 @@ def from_bfloat16(bits: Array) -> Array:
 
 
 def round_to(array: Array, dtype: str) -> Array:
-    """Round float32 numbers to the nearest fp16 or bf16 number, ties to even, as torch does. They stay float32.
+    """Round float32 numbers to the nearest fp16 or bf16 number, ties to even, as torch does. The result is float32.
 
     Args:
         array: finite float32 numbers.
@@ -89,7 +89,7 @@ def to_torch(stored: Stored) -> "torch.Tensor":
 
 
 def hash_of(text: str, tensors: dict[str, Stored]) -> str:
-    """Return the same hash as ``digest.of_contents``, which takes torch's tensors."""
+    """Return the hash that ``digest.of_contents`` returns for the same tensors in torch."""
     return digest.of_parts(text, _parts(tensors))
 
 

@@ -1,11 +1,11 @@
-"""The text parts of an export that translates text. Needs no torch."""
+"""Read the dictionaries and the subword model (text parts) of an export. Needs no torch."""
 
 from ..errors import InputError
 from ..text.parts import TextParts
 from . import export_file
 
 _ADVICE = (
-    "write an export with dictionaries and pieces by fairseq-reservoir export CHECKPOINT OUT.safetensors"
+    "write an export with dictionaries by the command fairseq-reservoir export CHECKPOINT OUT.safetensors"
     " --sentencepiece-model FILE (or --bpe-codes FILE, or --with-text)"
 )
 
@@ -23,5 +23,5 @@ def text_of_export(path: str) -> TextParts:
         )
     text = export_file.read_text(path)
     if text is None:
-        raise InputError(f"{path}: is an export without dictionaries and word pieces; {_ADVICE}")
+        raise InputError(f"{path}: is an export without dictionaries; {_ADVICE}")
     return text

@@ -99,7 +99,7 @@ def _vectors_of(flags: ModelFlags) -> dict[str, str | None]:
 
 
 def _is_frozen(names: set[str], freeze: str | None, spared: str | None) -> bool:
-    """Return whether ``--freeze`` and ``--freeze-except`` freeze a parameter with one of these names."""
+    """Return whether ``--freeze`` and ``--freeze-except`` freeze the parameter that has these ``names``."""
 
     def named(spec: str, flag: str) -> bool:
         return any(item.matches(name) for item in freeze_spec.parse(spec, flag) for name in names)
@@ -112,8 +112,8 @@ def check_whole(config: Any) -> None:
     """Refuse to start from a file that is missing, corrupted or not a checkpoint.
 
     fairseq trains from scratch if the file of ``--restore-file`` is missing or a folder, or if the file of ``--finetune-from-model`` is a
-    folder. Training from scratch is intended only if the default file, ``checkpoint_last.pt``, does not exist. If it is a broken link, it
-    is refused, because the user expects to resume from the link's target.
+    folder. Training from scratch is intended only if the default file, ``checkpoint_last.pt``, does not exist. A default file that is a
+    broken link is refused, because the user expects to resume from the link's target.
 
     Raises:
         InputError: a file is not usable. The message names the flag, the file, and an intact checkpoint if there is one.
@@ -151,7 +151,7 @@ def _check_address(flag: str, path: str) -> None:
 
 
 def _start_files(config: Any) -> Iterator[tuple[str, str]]:
-    """Yield (flag, file) for each file from which the training starts. The default file is included if it exists, even as a link."""
+    """Yield (flag, file) for each file from which the training starts. The default file is included if it exists or is a broken link."""
     flags = read(CheckpointFlags, config)
     suffix = flags.checkpoint_suffix or ""
     if config.restore_file != _DEFAULT:

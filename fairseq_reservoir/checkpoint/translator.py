@@ -90,7 +90,7 @@ class Translator(GeneratorHubInterface):
             lines: text.
             beam: beam size.
             nbest: number of hypotheses to return.
-            batch_size: lines or parts per batch, sorted by length.
+            batch_size: lines or parts per batch. Lines and parts are sorted by length before they are batched.
             split_above: maximum number of source tokens in a part. fairseq ends a translation after ``max_len_b`` tokens, by default 200.
             after_batch: called after each batch with the number of lines that this batch completed.
             generation: values of fairseq's generation options by name, such as ``lenpen``.
@@ -100,7 +100,7 @@ class Translator(GeneratorHubInterface):
         """
         check_numbers({"beam": beam, "nbest": nbest, "batch_size": batch_size, "split_above": split_above})
         if nbest > beam:
-            raise InputError(f"nbest {nbest}: must be at most beam, {beam}")
+            raise InputError(f"nbest {nbest}: must be at most beam ({beam})")
         with _in_range(generation):
             generator = self.task.build_generator(self.models, _generation(generation, beam, nbest))
         most = min(split_above, self.longest_source())
@@ -178,7 +178,10 @@ def _generation(options: dict[str, Any], beam: int, nbest: int) -> Any:
 
 @contextmanager
 def _in_range(options: dict[str, Any]) -> Iterator[None]:
-    """Context that raises an InputError with the options if fairseq refuses a value, while it builds the generator or translates."""
+    """Context manager for building fairseq's generator and for translating.
+
+    If fairseq refuses a value, the InputError lists ``options``.
+    """
     try:
         yield
     except (AssertionError, ValueError) as error:

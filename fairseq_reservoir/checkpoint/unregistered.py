@@ -1,4 +1,4 @@
-"""Refuse a checkpoint with an unregistered task, architecture or kind of layer, and name it."""
+"""Refuse a checkpoint with an unregistered task, architecture or kind of layer. The error names the task, architecture or kind."""
 
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,10 @@ def check_task(cfg: Any) -> None:
 
 
 def _stored_names(state: dict[str, Any]) -> dict[str, str]:
-    """Return the names of user-defined kinds of layers by letter, parsed from a text such as "A gated linear unit, B another"."""
+    """Return the names of user-defined kinds of layers by letter.
+
+    The checkpoint stores a text such as "A gated linear unit, B my layer".
+    """
     try:
         stored = read_description(state["model"][BUFFER]).get("kinds") or ""
     except (InputError, KeyError):

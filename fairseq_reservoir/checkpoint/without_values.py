@@ -1,7 +1,7 @@
 """Build models on the meta device without computing values.
 
-A meta tensor has no values. torch still runs its initialisation, in Python functions that import sympy. This takes longer than building the
-model.
+A meta tensor has no values, but torch still runs the initialisation of meta tensors, in Python functions that import sympy. The
+initialisation takes longer than all other work of building the model.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _FILL |= {getattr(nn.init, name) for name in "normal_ uniform_ constant_".split(
 
 @contextlib.contextmanager
 def without_values() -> Iterator[None]:
-    """In the body, skip operations that only change the values of a meta tensor. New tensors must be on the meta device."""
+    """Context manager that skips operations that only change the values of a meta tensor. New tensors must be on the meta device."""
     with _SkipFills(), patch.object(SinusoidalPositionalEmbedding, "get_embedding", staticmethod(_empty_table)):
         yield
 

@@ -136,7 +136,7 @@ def test_a_training_does_not_resume_with_other_dictionaries(make_corpus, toy_dat
     tuned = [*flags, "--max-update", 2, "--finetune-from-model", tmp_path / "checkpoint_last.pt", "--save-dir"]
     with pytest.raises(
         ValueError,
-        match="the model's target dictionary and .* both have 12 entries, .*; to train anyway, give --allow-other-dictionary",
+        match="the model's target dictionary and .* both have 12 entries, .*, or give --allow-other-dictionary",
     ):
         train(other, *tuned, tmp_path / "refused")
     assert len(train(other, *tuned, tmp_path / "tuned", other_dictionary.FLAG).losses) == 2

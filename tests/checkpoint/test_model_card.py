@@ -105,7 +105,7 @@ def test_a_language_that_yaml_reads_as_false(of_numbers, tmp_path, monkeypatch):
         ),
         (
             ["--card", "{}/a.md", "--card-bleu", "{}/bare.json"],
-            "--card-bleu {}/bare.json: needs name, score and signature",
+            "--card-bleu {}/bare.json: name, score or signature is missing",
         ),
     ],
 )

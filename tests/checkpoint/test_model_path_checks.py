@@ -91,7 +91,7 @@ def test_sharded_and_remote_models_are_left_to_fairseq(monkeypatch, path):
         ("interactive", "--lenpen=nan", "--lenpen nan: must be from -10 to 10"),
         ("generate", "--sampling", "--sampling: fairseq prints all samples, so --nbest (1) must equal --beam (5)"),
         ("interactive", "--input=nofile", "--input nofile: no such file"),
-        ("interactive", "--batch-size=3 --buffer-size=2", "--batch-size 3: must be at most --buffer-size, 2"),
+        ("interactive", "--batch-size=3 --buffer-size=2", "--batch-size 3: must be at most --buffer-size (2)"),
         ("generate", "--model-overrides=3", "--model-overrides '3': must be a Python dictionary"),
         ("eval-lm", "--context-window=-1", "--context-window -1: must be at least 0"),
         (

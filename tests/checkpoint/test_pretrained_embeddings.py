@@ -41,8 +41,8 @@ def test_words_are_found_by_spelling(tmp_path, caplog):
         ("1 3\nw1 1 2 3\n", "its vectors have 3 numbers, but the model needs 2"),
         ("3 2\nw1 1 2\nw2 1 2\n", "line 1 says 3 vectors, but 2 follow; if the file is complete, correct line 1"),
         ("1 2\nw1 1\n", "line 2 has 1 numbers, but the model needs 2"),
-        ("1 2\nw1 1 x\n", "line 2 has a value that is not a number"),
-        ("1 2\nw1 1 2\n", "contains 1 of the dictionary's 4 entries, less than --embed-min-coverage 0.5"),
+        ("1 2\nw1 1 x\n", "line 2 has text in place of a number"),
+        ("1 2\nw1 1 2\n", "contains 1 of the dictionary's 4 entries, a smaller fraction than --embed-min-coverage 0.5"),
     ],
 )
 def test_refusals(tmp_path, text, message):

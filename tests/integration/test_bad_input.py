@@ -170,7 +170,7 @@ def test_odd_values_are_refused_before_data_is_looked_for(tmp_path, monkeypatch,
         ("nonsense\n", "line 1 must be COUNT DIM"),
         (f"1 {LONG}\n", "the model needs 16"),
         ("1 16\na 1 2 3\n", "line 2 has 3 numbers, but the model needs 16"),
-        ("1 16\na" + " x" * 16 + "\n", "line 2 has a value that is not a number"),
+        ("1 16\na" + " x" * 16 + "\n", "line 2 has text in place of a number"),
         ("1 16\na" + " nan" * 16 + "\n", "line 2 contains a number that is not finite"),
         ("1 16\nzzz" + " 1" * 16 + "\n", "contains none of the dictionary's entries"),
     ],
@@ -211,7 +211,7 @@ def test_word_vectors_of_any_model_are_checked_and_counted(toy_data, tmp_path, a
         ("1 3\na 1 2 3\n", "its vectors have 3 numbers, but the model needs 64"),
         (
             f"1 64\nzzz{' 1' * 64}\n",
-            "contains none of the dictionary's entries; is this the file of the other language?",
+            "contains none of the dictionary's entries; is this the file of another language?",
         ),
     ):
         vectors.write_text(content)

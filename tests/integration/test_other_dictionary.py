@@ -74,9 +74,9 @@ def test_a_start_from_the_other_dictionary(model, texts, tmp_path, way):
     )
     assert status == 2 and line.strip().splitlines()[-1] == (
         f"fairseq-train: error: {given} {path}: the model's {side} dictionary and {texts['other']}/dict.txt both have 12 entries, but "
-        "different words or a different order, so words would start with the vectors of other words; prepare DATA with the model's "
-        f"dictionary (fairseq-preprocess {makes}); "
-        "to train anyway, give --allow-other-dictionary (or set FAIRSEQ_RESERVOIR_ALLOW_OTHER_DICTIONARY=1)"
+        "different words or a different order. Each word would start with the vector of another word; prepare DATA with the model's "
+        f"dictionary (fairseq-preprocess {makes}), "
+        "or give --allow-other-dictionary (or set FAIRSEQ_RESERVOIR_ALLOW_OTHER_DICTIONARY=1) to train anyway"
     )
     assert not (tmp_path / "ck" / "checkpoint_last.pt").exists()
     right = train(texts["same"], *flags, begin=RUN).losses[0]

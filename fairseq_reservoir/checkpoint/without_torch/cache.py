@@ -1,4 +1,4 @@
-"""Cached CTranslate2 models: one folder for each export, converter and version of CTranslate2.
+"""Cached CTranslate2 models. An export has one folder for each version of the converter and of CTranslate2.
 
 The name of a folder ends in a hash of the export's bytes, the converter's version and the version of CTranslate2. The file ``complete`` has
 the SHA-256 of all other files in the folder. A folder is written under a temporary name and renamed. If a folder is damaged, the export is
@@ -26,7 +26,7 @@ _COMPLETE = "complete"
 
 @contextmanager
 def model_folder(path: str, text: TextParts) -> Iterator[Path]:
-    """Context with the folder of an export's CTranslate2 model. Convert the export if no valid folder is cached.
+    """Context manager that yields the folder of an export's CTranslate2 model. Convert the export if no valid folder is cached.
 
     If there is no cache or it cannot be written, a temporary folder is used and deleted at the end.
 
@@ -113,7 +113,7 @@ def _hash(file: Path) -> str:
 def _cache() -> Path | None:
     """Return the folder of all cached models: FAIRSEQ_RESERVOIR_CACHE, or a folder in the user's cache folder.
 
-    Return None if the user has no home folder, as some users of containers.
+    Return None if the user has no home folder, as in some containers.
     """
     if given := os.environ.get(VARIABLE):
         return Path(given)

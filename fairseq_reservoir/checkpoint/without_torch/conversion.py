@@ -101,7 +101,7 @@ def check(path: str, body: dict[str, Any]) -> None:
     """Refuse a model that CTranslate2 cannot represent.
 
     Raises:
-        CannotConvert: a layer of the plan or an option is the reason.
+        CannotConvert: CTranslate2 does not support a layer of the plan or an option.
     """
     model = _options_of(body, "model")
     options = read(_Options, model)
@@ -145,7 +145,10 @@ def _check_dictionaries(path: str, body: dict[str, Any], text: TextParts) -> Non
 
 
 def _refuse_undrawable(path: str, body: dict[str, Any], tensors: dict[str, Any]) -> None:
-    """Refuse random orthogonal matrices that are not stored. Without torch, their last bits cannot be reproduced."""
+    """Refuse random orthogonal matrices that are not stored.
+
+    They can only be drawn with the same bits as in training if torch is installed.
+    """
     for name, random in body["random"].items():
         if name not in tensors and random.get("initialiser") == "orthogonal":
             raise CannotConvert(
@@ -221,8 +224,8 @@ def _fill_norm(spec: Any, weights: Weights, place: str, width: int) -> None:
 def sinusoidal(rows: int, width: int) -> Array:
     """Return fairseq's table of sinusoidal positions, (rows, width), float32. The row of the padding symbol is 0.
 
-    Frequencies and angles are rounded to float32 as in fairseq. The functions are computed in float64, because NumPy's float32 versions
-    are less exact than torch's. Most entries are then bitwise equal to torch's table.
+    Frequencies and angles are rounded to float32 as in fairseq. Sines and cosines are computed in float64, because NumPy's float32
+    functions are less exact than torch's. Most entries are bitwise equal to torch's table.
     """
     half = width // 2
     exponents = np.arange(half, dtype=np.float32) * np.float32(-math.log(10000) / (half - 1))

@@ -86,7 +86,7 @@ class CT2Translator:
             InputError: ``nbest`` is larger than ``beam``.
         """
         if nbest > beam:
-            raise InputError(f"nbest {nbest}: must be at most beam, {beam}")
+            raise InputError(f"nbest {nbest}: must be at most beam ({beam})")
         most = min(max_len_b, self.longest_target())
 
         def translate(batch: list[Sequence[str]]) -> list[list[PartHypothesis]]:
@@ -110,7 +110,8 @@ class CT2Translator:
     def _log_not_empty(self, sources: list[list[str]]) -> list[float]:
         """Return the logarithm of the probability that the first token of a translation is not the end of sentence, for each source.
 
-        Neither program allows an empty translation. Only CTranslate2 divides the probabilities of the first token by this probability.
+        Neither fairseq nor CTranslate2 allows an empty translation. Only CTranslate2 divides the probabilities of the first token by this
+        probability.
         """
         results = self._translator.score_batch(sources, [[] for _ in sources], max_input_length=0, **_SMALL_BATCHES)
         return [math.log1p(-min(math.exp(result.log_probs[0]), 1 - _SMALLEST)) for result in results]

@@ -11,7 +11,7 @@ from ..stored import Array
 
 
 class CannotConvert(InputError):
-    """CTranslate2 cannot represent the model of an export."""
+    """Error for an export whose model CTranslate2 cannot represent."""
 
 
 # Tensors that a Transformer does not need for translation.
@@ -76,7 +76,7 @@ class Weights:
         return None
 
     def vector(self, name: str, size: int, otherwise: float = 0.0) -> Array:
-        """Return the vector of a bias or a LayerNorm. If the model does not have it, all entries are ``otherwise``."""
+        """Return the vector of a bias or a LayerNorm. If the model lacks this vector, return one with ``otherwise`` in all entries."""
         found = self.find(name)
         return np.full(size, otherwise, dtype=np.float32) if found is None else found
 
