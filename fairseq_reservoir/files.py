@@ -282,8 +282,8 @@ def fault_of_own_file(path, in_place: bool = True) -> str:
 
     Args:
         path: the path.
-        in_place: whether the existing file will be opened for writing. If a new file will replace the existing file, hard links are
-            allowed, because the old content stays under its other name.
+        in_place: whether the existing file will be opened for writing. If a new file will replace it, hard links are allowed, because the
+            file keeps its content under its other name.
 
     Raises:
         OSError: the file's status cannot be read.
@@ -337,7 +337,9 @@ def _fault_of_kind(status):
 
 
 def _fault(status):
-    return _fault_of_kind(status) or ("is one file with another name (a hard link)" if status.st_nlink > 1 else "")
+    return _fault_of_kind(status) or (
+        "is a hard link to a file that also has another name" if status.st_nlink > 1 else ""
+    )
 
 
 def _check_kind(status):

@@ -11,9 +11,9 @@ from ..errors import InputError
 from ..fairseq_repairs.version import __version__
 
 HELP = """\
-Prints versions, every repair of the installed fairseq (a fix of a defect that this plugin applies), threads, features of the processor
-and the GPUs, and advice. Start an issue report with this output. The command needs no network. It also runs without torch and fairseq, and
-then lists the missing packages.
+Prints versions, repairs of fairseq, threads, features of the processor and the GPUs, and advice. A repair is this plugin's fix of a defect
+in the installed fairseq. Start an issue report with this output. The command needs no network. If torch or fairseq is not installed, the
+command lists the missing packages.
 
 FAIRSEQ_RESERVOIR_WITHOUT switches off repairs by their names, separated by commas, as in
 
@@ -98,7 +98,10 @@ def _versions(advice):
 
 
 def _mark(module, version, advice):
-    """Return " (not tried)" and add a line to ``advice`` if ``version``, a pair (name, version), is not in ``TRIED``; else return ""."""
+    """Check that the tests have passed with ``version``, a pair (name, version), of a module.
+
+    If they have not (``TRIED``), return the mark " (not tried)" and add a line to ``advice``. Otherwise return "".
+    """
     tried = TRIED.get(module)
     found = " ".join(version or ())
     if not (tried and found) or any(re.match(rf"{re.escape(each)}(?!\d)", found) for each in tried):
@@ -118,7 +121,7 @@ def _version(packages):
 
 
 def _installed(module, packages, purpose):
-    """Return a module's version, or an error in one line. The second value is False if ``pip install`` of the module may help."""
+    """Return a module's version, or an error in one line. The second value is False if ``pip install`` of the module may mend the error."""
     found = _version(packages)
     named = " ".join(found) if found and found[0] != module else found[1] if found else "of an unknown version"
     try:
@@ -180,7 +183,7 @@ def _machine(advice):
 
 
 def processor_name(info: str) -> str:
-    """Return the processor's name from the text of /proc/cpuinfo. Without such a line, return the name from Python's ``platform``."""
+    """Return the processor's name from the text of /proc/cpuinfo. If the text has no name, return the name from Python's ``platform``."""
     named = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
     return named[1] if named else platform.processor() or platform.machine()
 

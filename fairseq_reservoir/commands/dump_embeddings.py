@@ -56,7 +56,7 @@ def run(known, _):
         places, sides = places[:1], (("txt", task.source_dictionary),)
     else:
         raise InputError(
-            f"CHECKPOINT {known.checkpoint}: has {len(places)} tables of word vectors, but not two languages"
+            f"CHECKPOINT {known.checkpoint}: has {len(places)} tables of word vectors, but its task does not have two languages"
         )
     paths = [f"{known.prefix}.{ending}" for ending, _ in sides]
     for (ending, _), path in zip(sides, paths):

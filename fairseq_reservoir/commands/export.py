@@ -39,13 +39,13 @@ def add_parser(commands) -> None:
     parser.add_argument(
         "--compact",
         action="store_true",
-        help="compress masks and numbers almost to their entropy. To write or read such a file, install the Python package"
+        help="compress all tensors almost to their entropy. To write or read such a file, install the Python package"
         " constriction (the extra 'compact'). Files written without --compact do not need it",
     )
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
     parser.add_argument("--data", metavar="DATA", help="folder of the dictionaries (default: the training's DATA)")
     text = parser.add_argument_group(
-        "preparation of text, so that `translate` needs only this file; each of these flags also stores the dictionaries"
+        "with these flags, the file also contains the dictionaries and the preparation of text, so that `translate` needs no other file"
     )
     text.add_argument(
         "--sentencepiece-model",
@@ -68,7 +68,7 @@ def add_parser(commands) -> None:
     text.add_argument(
         "--moses-no-dash-splits",
         action="store_true",
-        help="the data was tokenised by Moses without splitting words at dashes; fairseq has a flag of this name",
+        help="the data was tokenised by Moses without splitting words at dashes, as with fairseq's flag of this name",
     )
     text.add_argument("--lowercase", action="store_true", help="the data are in lower case")
     card = parser.add_argument_group("a model card, with Hugging Face's metadata header")

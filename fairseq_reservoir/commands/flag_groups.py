@@ -73,7 +73,7 @@ def _own_kinds() -> list[str]:
 
 
 def _options() -> dict[str, dataclasses.Field]:
-    """Map the name of each option to its field. If several dataclasses have an option, use the first, with the longest help."""
+    """Map the name of each option to its field. If several dataclasses have an option, the first one has the longest help and is used."""
     found: dict[str, dataclasses.Field] = {}
     for options in (
         ReservoirOptions,
@@ -98,7 +98,6 @@ def _explained(option: dataclasses.Field) -> str:
 def _of_fairseq(shown) -> str:
     names = (name for name in TRANSFORMER if name not in shown)
     flags = textwrap.fill("  ".join(map(flag_of, names)), WIDTH - 2, break_on_hyphens=False)
-    return (
-        "fairseq's own flags of its transformer (fairseq-train --help lists the flags of training):\n"
-        + textwrap.indent(flags, "  ")
+    return "flags of fairseq's own transformer (fairseq-train --help lists the flags of training):\n" + textwrap.indent(
+        flags, "  "
     )

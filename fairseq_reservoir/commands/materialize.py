@@ -28,7 +28,9 @@ def add_parser(commands) -> None:
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint or an export of this plugin's models")
     parser.add_argument("out", metavar="OUT.pt", nargs="?", help="the file to write")
     parser.add_argument(
-        "--ctranslate2", metavar="FOLDER", help="also write a model for CTranslate2, or write only this model"
+        "--ctranslate2",
+        metavar="FOLDER",
+        help="write a model for CTranslate2. Without OUT.pt, only this model is written",
     )
     parser.add_argument(
         "--quantization",

@@ -16,9 +16,7 @@ def add_parser(commands) -> None:
         help="print the trained and the frozen parts of a model, without data",
         description=HELP,
     )
-    parser.add_argument(
-        "--arch", "-a", required=True, help="an architecture of text models, of this plugin or of fairseq"
-    )
+    parser.add_argument("--arch", "-a", required=True, help="an architecture for text in this plugin or in fairseq")
     add_dictionary_sizes(parser)
     parser.set_defaults(run=run, takes_fairseq_flags=True)
 
@@ -40,7 +38,7 @@ def plan(arch: str, fairseq_flags: list[str], source_words: int | None = None, t
     """Return the slot table of an architecture, with a row for each layer (slot) and each module outside the layers. Needs no data.
 
     Args:
-        arch: name of an architecture of text models, of this plugin or of fairseq.
+        arch: name of an architecture for text in this plugin or in fairseq.
         fairseq_flags: flags of ``fairseq-train`` as separate words: ``["--reservoir-encoder", "LFL"]``.
         source_words: size of the source dictionary, 10000 if None.
         target_words: size of the target dictionary, 10000 if None.

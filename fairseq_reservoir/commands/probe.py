@@ -124,7 +124,9 @@ def _probed(path, name, splits, known):
     tokens = tokens_of(sentences, dictionary.count, dictionary.nspecial, known.tokens, known.seed)
     tasks = properties(tokens, known.seed)
     if not tasks:
-        raise InputError(f"--split {known.split}: no property of the tokens in DATA {known.data} has two classes")
+        raise InputError(
+            f"--split {known.split}: the tokens in DATA {known.data} cannot be probed, because no property has two classes"
+        )
     outputs = iter(gather(model.outputs(sentences), tokens))
     results = {task.name: [] for task in tasks}
     for depth in model.depths:

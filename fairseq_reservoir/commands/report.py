@@ -61,7 +61,7 @@ def add_parser(commands) -> None:
         action="append",
         default=[],
         metavar="FLAG",
-        help="also treat runs that differ only in this flag as one arm; may be given several times",
+        help="treat runs as one arm if they differ only in this flag and the seed; may be given several times",
     )
     parser.add_argument(
         "--references", metavar="FILE", help="references of the test set (default: the T-lines of fairseq-generate)"

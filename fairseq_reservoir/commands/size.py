@@ -15,7 +15,7 @@ argument is a checkpoint, an export, or an architecture with flags of fairseq-tr
   fairseq-reservoir size reservoir_transformer_iwslt_de_en --reservoir-encoder LLFLFLL --source-words 8848
 """
 _UNION = """\
-The paper counts only the weights that one mask keeps, and does not count the masks. A file of this size is impossible: the masks of
+The paper counts only the weights that one mask keeps, and does not count the masks. No file can be as small as in the paper: the masks of
 different layers keep different weights, together {share:.1%} of the shared weights. An export stores the masks and the trained tensors. It
 does not store random weights, because they can be drawn again from the seed."""
 
@@ -74,7 +74,7 @@ def _identifying_names(path, checkpoint) -> str:
     if text is not None and text.kind == "sentencepiece":
         lines += [f"SentencePiece model: {name}" for name in anonymize.names_in_sentencepiece(text.model)]
     if not lines:
-        return "The file contains no path, host or project of the machine that wrote it."
+        return "The file contains no path, host name or project name that identifies its author."
     return "\n".join(
         [
             "The file contains the following paths, hosts and projects. A new export of the model will not contain them.",

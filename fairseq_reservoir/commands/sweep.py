@@ -168,7 +168,7 @@ class _Sweep:
         return run.is_due(self.retry_failed) and run.name not in self.minutes
 
     def _further(self):
-        """Return how many runs will be added, with the other seeds, by choices that are not decided yet."""
+        """Return the number of runs that will be added after open choices are decided. These runs have the other seeds."""
         return sum(len(next(iter(choice.others.values()), [])) for choice in self.decisions.open)
 
     def add(self, runs, what: str) -> None:
@@ -185,7 +185,7 @@ class _Sweep:
                 self.display.say(f"{each.name}: {each.describe()}, left out")
             elif each.name in mended:
                 self.display.say(
-                    f"{each.name}: continues with its changed commands, because they do not affect anything that was trained"
+                    f"{each.name}: continues with its changed commands, because nothing that was trained depends on the change"
                 )
 
     def end(self, run, minutes: float) -> None:

@@ -43,7 +43,7 @@ def add_parser(commands) -> None:
         "--nbest",
         type=int,
         metavar="N",
-        help="print the N best translations of each line. Before each, print the line's number, counted from 1, and a tab",
+        help="print the N best translations of each line. The number of the line, from 1, and a tab precede each translation",
     )
     parser.add_argument(
         "--scores",
@@ -91,8 +91,8 @@ def add_parser(commands) -> None:
     parser.add_argument(
         "--regenerate-weights",
         action="store_true",
-        help="needs less memory for a model with random tensors: draws those of a layer when the layer runs. Slower. The translations"
-        " are the same. Works with --engine torch, which it chooses",
+        help="save memory: draw the random tensors of a layer each time the layer runs. This is slower and does not change the"
+        " translations. Implies --engine torch",
     )
     translation_engine.add_flags(parser)
     parser.set_defaults(run=run, prepares_itself=True)
@@ -185,7 +185,7 @@ class _Progress:
             self._note_speed()
         if self.in_parts:
             most = _limit(known.split_above, "--split-above", translator.longest_source())
-            _note(f"translated in parts, because they have more than {most}: {_named(self.in_parts)}")
+            _note(f"translated in parts, because these lines have more than {most}: {_named(self.in_parts)}")
         if self.cut_short:
             most = _limit(known.max_len_b, "--max-len-b", translator.longest_target())
             _note(f"cut short at {most}: {_named(self.cut_short)}")

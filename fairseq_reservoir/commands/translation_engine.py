@@ -21,7 +21,7 @@ def add_flags(parser) -> None:
         choices=ENGINES,
         default="auto",
         help="ctranslate2: fast on a CPU, needs no torch; only for Transformers with plans of L and T, frozen components or learned masks."
-        " torch: for all models and for GPUs. auto: ctranslate2 if it is installed, supports the model and no GPU is found; else torch."
+        " torch: for all models and for GPUs. auto: ctranslate2 if it is installed and supports the model, and no GPU is found; else torch."
         " --verbose prints the chosen engine (default %(default)s)",
     )
     parser.add_argument(

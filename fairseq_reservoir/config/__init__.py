@@ -1,4 +1,4 @@
 """hydra's YAML files for fairseq-hydra-train.
 
-Use them by ``--config-path pkg://fairseq_reservoir.config``, or name this package in ``hydra.searchpath`` of your own YAML file.
+Use them with ``--config-path pkg://fairseq_reservoir.config``, or name this package in ``hydra.searchpath`` of your own YAML file.
 """

@@ -53,7 +53,7 @@ def check_flags(flags: TextFlags) -> bytes:
     """
     if flags.sentencepiece_model and flags.bpe_codes:
         raise InputError(
-            "--sentencepiece-model --bpe-codes: only one of them can have prepared the data; remove the other"
+            "--sentencepiece-model --bpe-codes: the data was split into pieces with only one of them; remove the other"
         )
     if flags.tokenizer and flags.tokenizer not in TOKENIZERS:
         raise InputError(f"--tokenizer {flags.tokenizer}: choose from {', '.join(TOKENIZERS)}")
@@ -106,13 +106,13 @@ def _symbols(dictionary: Dictionary, flags: TextFlags) -> tuple[str, ...]:
     if invalid := find_invalid_symbol(dictionary.symbols):
         symbol, reason = invalid
         raise InputError(
-            f"{flags.pieces_flag}: a dictionary has {symbol!r}{reason}; remove --with-text and the flags of the subword model"
+            f"{flags.pieces_flag}: a dictionary has the symbol {symbol!r}{reason}; remove --with-text and the flags of the subword model"
         )
     return tuple(dictionary.symbols[len(special) :])
 
 
 def _check_pieces(flags: TextFlags, text: TextParts, task: Any) -> None:
-    """Refuse a subword model that did not prepare the data.
+    """Refuse a subword model that was not used to prepare the data.
 
     The symbols of each sentence are joined into text, and the text is split again. The right subword model restores nearly all sentences.
     If no subword model is given, the dictionary and the data must not have subword pieces.

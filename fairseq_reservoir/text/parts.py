@@ -71,8 +71,8 @@ def pack(text: TextParts) -> tuple[dict[str, Any], bytes]:
             )
     if len(row) > MOST_BYTES or max(len(text.source), len(text.target)) > MOST_SYMBOLS:
         raise InputError(
-            f"--with-text: {len(row):,} bytes of text parts, and {max(len(text.source), len(text.target)):,} symbols in a dictionary;"
-            f" an export can store at most {MOST_BYTES:,} bytes, and {MOST_SYMBOLS:,} symbols in each dictionary"
+            f"--with-text: the text parts have {len(row):,} bytes, and a dictionary has {max(len(text.source), len(text.target)):,}"
+            f" symbols; an export can store at most {MOST_BYTES:,} bytes, and {MOST_SYMBOLS:,} symbols in each dictionary"
         )
     described = {
         "languages": list(text.languages),
@@ -98,7 +98,7 @@ def unpack(path: str | Path, described: Any, packed: bytes | memoryview) -> Text
         _refuse(path, "their description is invalid")
     sizes = described["parts"]
     if sum(sizes.values()) > MOST_BYTES:
-        _refuse(path, f"they have {sum(sizes.values()):,} bytes; at most {MOST_BYTES:,} are read")
+        _refuse(path, f"they have {sum(sizes.values()):,} bytes, more than the limit of {MOST_BYTES:,}")
     row = _decompressed(path, packed, sum(sizes.values()))
     if hashlib.sha256(row).hexdigest() != described["sha256"]:
         _refuse(path, "their SHA-256 differs from the one in the description")

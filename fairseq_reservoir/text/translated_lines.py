@@ -58,7 +58,7 @@ def translate_lines(
         pieces: splits lines into symbols.
         translate: returns the hypotheses of each sentence of a batch, best first. The first sentence of a batch is the longest.
         most: maximum number of symbols of a part.
-        batch_size: sentences per batch, sorted by length.
+        batch_size: sentences per batch. Sentences are sorted by length before they are batched.
         after_batch: called after each batch with the number of lines that this batch completed.
     """
     parts = [

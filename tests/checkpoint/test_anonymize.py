@@ -110,7 +110,7 @@ def test_size_prints_identifying_options(every_kind, toy_data, tmp_path):
     export(every_kind.path, str(out := tmp_path / "model.safetensors"))
     assert (
         _identifying_names(str(out), open_checkpoint(str(out)))
-        == "The file contains no path, host or project of the machine that wrote it."
+        == "The file contains no path, host name or project name that identifies its author."
     )
 
 

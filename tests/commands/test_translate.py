@@ -93,7 +93,7 @@ def test_scores_and_numbers(run, expected):
 def test_split_and_truncated_lines_are_reported(run):
     found, stderr = run(b"one\n" + b"one two three. " * 5 + b"\n" + b"one " * 40, "--split-above", 30, "--max-len-b", 2)
     assert len(found) == 3
-    assert "translated in parts, because they have more than 30 pieces (--split-above): line 2, 3\n" in stderr
+    assert "translated in parts, because these lines have more than 30 pieces (--split-above): line 2, 3\n" in stderr
     assert "cut short at 2 pieces (--max-len-b): line 1, 2, 3\n" in stderr
     assert command._named(range(1, 9)) == "line 1, 2, 3, 4, 5 and 3 more"
 

@@ -50,7 +50,7 @@ def test_an_export_without_text_is_as_before(of_numbers, tmp_path):
 def test_flags_that_contradict_each_other(refused, of_numbers):
     pieces = str(of_numbers.pieces)
     assert refused(sentencepiece_model=pieces, bpe_codes=pieces).startswith(
-        "--sentencepiece-model --bpe-codes: only one of them"
+        "--sentencepiece-model --bpe-codes: the data was split"
     )
     assert refused(with_text=True, tokenizer="penn") == "--tokenizer penn: choose from moses"
     assert refused(with_text=True, moses_no_dash_splits=True).startswith(
@@ -169,5 +169,5 @@ def test_words_that_a_line_cannot_hold(word, why):
         collect._symbols(dictionary, TextFlags(with_text=True))
     assert (
         str(refusal.value)
-        == f"--with-text: a dictionary has {word!r}{why}; remove --with-text and the flags of the subword model"
+        == f"--with-text: a dictionary has the symbol {word!r}{why}; remove --with-text and the flags of the subword model"
     )

@@ -76,7 +76,7 @@ HOSTILE = {
     "True bytes": (altered(parts={"source": True, "pieces": 5}), "their description is invalid"),
     "a part more": (altered(parts={"source": 5, "pieces": 5, "program": 5}), "their description is invalid"),
     "pieces of no kind": (altered(pieces="words"), "their description is invalid"),
-    "a terabyte": (altered(parts={"source": 10**12, "pieces": 5}), "1,000,000,000,005 bytes; at most 16,777,216 are read"),
+    "a terabyte": (altered(parts={"source": 10**12, "pieces": 5}), "1,000,000,000,005 bytes, more than the limit of 16,777,216"),
     "a byte too few": (of_row(b"a\nb\nm", source=3, pieces=1), "not have 4 bytes"),
     "a byte too many": (of_row(b"a\nb\nm", source=5, pieces=1), "not have 6 bytes"),
     "another hash": (altered(sha256="0" * 64), "their SHA-256 differs"),
