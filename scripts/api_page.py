@@ -17,7 +17,7 @@ HEAD = """\
 
 Import only the names on this page. Everything else may change between versions. `scripts/api_page.py` writes the page from the
 docstrings, which Python's `help` prints too. `examples/notebook.ipynb` uses the first four names. [A kind of layer of your
-own](your-own-kind.md) has an example of the names of `own_kinds`, which also has the constants `WHOLE` and `NOTHING`.
+own](your-own-kind.md) has an example with the names of `own_kinds`. This module also has the constants `WHOLE` and `NOTHING`.
 
 ## Notebooks
 

@@ -84,7 +84,7 @@ def masks(model: nn.Module) -> dict[str, Tensor]:
     """Return the current masks of a model: name of the masked module -> bool tensor (rows, columns), True for each kept weight.
 
     The masked weight is W' = g (W * M) with the random matrix W (``frozen_weight`` of the module), the mask M and a gain g. The entries of
-    M are 0 and 1, and -1 in signed masks. M may also be a sum of several masks. The result is True where M is not 0.
+    M are 0 and 1; in signed masks -1, 0 and 1. M may also be a sum of several masks. The result is True where M is not 0.
 
     To see the masks of a trained model, load its checkpoint with ``(model,), _ =
     fairseq.checkpoint_utils.load_model_ensemble(["checkpoint_best.pt"])``. To load an export, also give the folder with the dictionaries:

@@ -76,7 +76,7 @@ class Sublayer(nn.Module):
     A subclass implements f as the method ``transform``.
 
     Attributes:
-        reads_source: whether the sublayer attends to the encoder's output. Such a sublayer is always trained, also in a frozen layer.
+        reads_source: whether the sublayer attends to the encoder's output. Such a sublayer is always trained, even in a frozen layer.
     """
 
     reads_source = False

@@ -34,7 +34,7 @@ def register_kind(kind: Kind, build: Builder) -> None:
             dictionary.
 
     Raises:
-        InputError: a letter, the name or the reservoir type already belongs to a different kind, or ``fairseqs`` is set.
+        InputError: a letter, the name or the reservoir type already belongs to a different kind, or the kind's field ``fairseqs`` is True.
     """
     kind = replace(kind, registered_by=build.__module__)
     kinds.register(kind)

@@ -26,11 +26,11 @@ class Kind:
         about: description for the table in the documentation, Markdown.
         freezes: the tensors that ``frozen_letter`` freezes. The value is ``WHOLE``, a tuple of atoms of ``freeze_spec`` such as
             ("self_att.mix",), or ``NOTHING`` if there is no frozen letter. ``WHOLE`` means the whole layer except its sublayer ``cross``,
-            the attention to the source in a decoder. T freezes this attention too.
+            the attention to the source in a decoder. Only the letter T freezes this attention too.
         sees_source: whether the layer attends to the source in a decoder.
         own_norm: whether ``--reservoir-norm`` sets the position of the layer's LayerNorm. Otherwise the position is that of the
             model's Transformer layers.
-        refused: stack that cannot have this layer -> reason, as in "G is not allowed in a decoder: <reason>".
+        refused: maps a stack that cannot have this layer to the reason, as in "G is not allowed in a decoder: <reason>".
         even_width: whether the width of the stack must be even.
         heads_divide: whether the number of heads must divide the width of the stack.
         kernel_sizes: whether ``--reservoir-kernel-sizes`` applies to the layer.
