@@ -94,7 +94,7 @@ def test_inputs_in_the_replaced_folder_are_not_lost(with_text, refused, tmp_path
     folder = tmp_path / "ct2"
     ctranslate2_folder.convert(str(with_text), str(folder))
     inside = shutil.copy(with_text, folder / "model.safetensors")
-    whole = f"is in the folder that --ctranslate2 {folder} replaces"
+    whole = f"is in the folder that --ctranslate2 {folder} replaces; name another folder for --ctranslate2"
     assert refused(inside, "--force") == f"CHECKPOINT {inside}: {whole}"
     out = folder / "plain.pt"
     with pytest.raises(InputError, match=f"OUT {out}: {whole}"):

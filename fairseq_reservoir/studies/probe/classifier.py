@@ -24,11 +24,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Result:
-    """Accuracies of the probe and the control probe for one property on one layer: fractions of the test tokens.
+    """Accuracies of the probe and of the control probe for one property on one layer, as fractions of the test tokens.
 
     Attributes:
         accuracy: accuracy of the probe.
-        control: accuracy of the control probe: the same classifier, trained for the control task.
+        control: accuracy of the control probe, which is the same classifier trained for the control task.
         selectivity: ``accuracy`` minus ``control``.
         penalties: chosen C (inverse of the L2 penalty) of the probe and of the control probe.
     """

@@ -84,7 +84,10 @@ def _draw_point(plot: Any, state: str, place: float, one: Estimate, colour: str)
 
 
 def _passed_on(each: Probed, name: str, which: str) -> list[Estimate]:
-    """Return an estimate for each depth. A layer that was left out gets the estimate of the layer below, whose outputs it passes on."""
+    """Return an estimate for each depth.
+
+    A layer that was left out has no outputs of its own, so it gets the estimate of the layer below.
+    """
     found: list[Estimate] = []
     for result in each.results[name]:
         found.append(found[-1] if result is None else getattr(result, which))

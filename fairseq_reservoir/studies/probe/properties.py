@@ -69,11 +69,11 @@ def split_sentences(sentences: int, seed: int) -> np.ndarray:
 
 
 def properties(tokens: Tokens, seed: int) -> list[Property]:
-    """Return the usable properties: at least two classes in the training part, and tokens in the validation and test parts.
+    """Return the properties with at least two classes in the training part, and with tokens in the validation and test parts.
 
-    The control task of a property has random classes (Hewitt and Liang, 2019). Tokens with the same key get the same class. The key is the
-    dictionary entry for `frequency` and `copied`, the position for `position`, and the length of the sentence for `length`. For `token` the
-    key is the position. With the dictionary entry as the key, the control task would be `token` itself with renamed classes.
+    The control task of a property has random classes (Hewitt and Liang, 2019). Tokens with the same key get the same class. For `frequency`
+    and `copied`, the key is the dictionary entry. For `length`, the key is the length of the sentence. For `position` and `token`, the key
+    is the position. If the key of `token` were the dictionary entry, the control task would be `token` itself with renamed classes.
     """
     train = tokens.part == TRAIN
     kinds = _most_frequent(tokens.token[train])

@@ -21,7 +21,7 @@ class Probed:
         depths: the embeddings and all layers, with ``number``, ``kind``, ``state`` and ``shown_state``.
         tokens: the probed tokens.
         properties: the properties that were probed.
-        results: for each property, by name, a list with the result of each depth; None for a layer that was left out.
+        results: maps the name of a property to the results of all depths. The result of a layer that was left out is None.
     """
 
     path: str
@@ -33,7 +33,7 @@ class Probed:
     results: dict[str, list[Result | None]]
 
     def sizes(self, one: Property) -> dict[str, int]:
-        """Return, for each part, the number of tokens that have a class of the property ``one``."""
+        """Return the number of training, validation and test tokens to which the property ``one`` assigns a class."""
         parts = {"training": TRAIN, "validation": VALID, "test": TEST}
         return {name: int(((self.tokens.part == part) & (one.labels >= 0)).sum()) for name, part in parts.items()}
 

@@ -47,7 +47,7 @@ def points(study: Study) -> list[Point]:
 
 
 def _series(arms, keys):
-    """Group arms if they differ only in the ``keys``, or if their names (3-deep, 6-deep) differ only in the value of the first key."""
+    """Group arms that differ only in the ``keys``, or whose names (3-deep, 6-deep) differ only in the value of the first key."""
     found = series_of(arms, keys)
     joined: dict[str, list[Arm]] = {}
     for number, members in enumerate(found):
@@ -103,17 +103,18 @@ def against_table(study: Study) -> Table:
     if partners:
         own = next(point.series for point in placed if point.arm == study.baseline.name)
         notes.append(
-            f"Time ×: an arm's training time to its best score, mean over seeds, divided by that of an arm of the baseline's series ({own})"
-            f" with the same {leaf}, or with as many trained parameters. A ratio is missing if the series has no such arm, or several."
+            f"Time × is an arm's mean training time to its best score, divided by that of an arm of the baseline's series ({own})."
+            f" Both arms have the same {leaf} or the same number of trained parameters."
+            " A ratio is missing if the series has no such arm, or several."
         )
     return Table("against", f"Score against {leaf}", [*head, "minutes", *partners], rows, notes, groups)
 
 
 def _partners(study, placed, leaf):
-    """For each column of time ratios, return the arm of the baseline's series to compare with, by the name of the compared arm.
+    """For each column of time ratios, map the names of arms to the arms of the baseline's series with which they are compared.
 
-    The columns compare arms with the same value of the flag, and arms with the same number of trained parameters. A column is left out
-    if it would only compare arms of the baseline's series with themselves.
+    One column compares arms with the same value of the flag. Another column compares arms with the same number of trained parameters. A
+    column is left out if it would only compare arms of the baseline's series with themselves.
     """
     trained = {arm.name: arm.runs[0].log.trained for arm in study.arms}
     own = next(point.series for point in placed if point.arm == study.baseline.name)

@@ -81,8 +81,8 @@ def _shown(study):
 def _best(study, score):
     """Find the best arm by a score; None if no arm has this score.
 
-    An interrupted arm cannot be the best, unless all arms were interrupted. If some arms have several seeds, arms with one seed cannot be
-    the best.
+    An interrupted arm can be the best only if all arms were interrupted. If some arms have several seeds, arms with one seed cannot be the
+    best.
     """
     finished = [arm for arm in study.arms if not arm.interrupted] or study.arms
     values = {arm.name: score.values(arm) for arm in finished}
@@ -204,7 +204,7 @@ def _seeds(study):
     found = listed(parts) if len(counts) > 1 else f"{next(iter(counts))} for each arm"
     if study.search:
         others = sum(len(arm.runs) for arm in study.search.others)
-        found += f"; the choice of {study.search.leaf} used {plural(others, 'further run')}"
+        found += f"; {plural(others, 'further run')} served only to choose {study.search.leaf}"
     unfinished = [run for arm in study.arms for run in arm.runs if run.interrupted]
     if unfinished:
         runs = sum(len(arm.runs) for arm in study.arms)

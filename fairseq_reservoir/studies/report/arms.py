@@ -62,7 +62,7 @@ def group(runs: list[Run], ignored: tuple[str, ...] = ()) -> list[Arm]:
     """Group runs into arms, in the order of their first runs.
 
     The runs of an arm differ only in seeds, paths and the ignored keys (see ``differ_only_in``). If two runs have the same seed and the
-    same values of the ignored keys, the arm is split: each name without seed and values (``bare``) becomes an arm.
+    same values of the ignored keys, the arm is split by the names of its runs, without the seed and the values (``bare``).
 
     Args:
         runs: the runs.
@@ -102,7 +102,8 @@ def differ_only_in(run: Run, other: Run, keys: tuple[str, ...]) -> bool:
     """Return whether two runs differ only in seeds, paths and the ``keys`` of their configurations.
 
     In two cases, the names of the runs, without the seed and the values of the keys, must also be equal. In the first case, neither log has
-    a configuration. In the second case, the configurations do not have the same flags, because different versions wrote them.
+    a configuration. In the second case, the configurations do not have the same flags, because different versions of fairseq or of this
+    plugin wrote them.
     """
     ours, theirs = experiment(run.configuration, keys), experiment(other.configuration, keys)
     if ours.keys() != theirs.keys() or not ours:
@@ -126,7 +127,7 @@ def _version_remark(arm):
     if not partly:
         return ""
     more = f" and {len(partly) - 2} more" if len(partly) > 2 else ""
-    return f"its runs were trained by different versions: some configurations lack {', '.join(partly[:2])}{more}"
+    return f"its runs were trained with different versions of fairseq or the plugin: some configurations lack {', '.join(partly[:2])}{more}"
 
 
 def _ignored_remark(arm, ignored):

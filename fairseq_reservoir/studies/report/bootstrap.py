@@ -71,7 +71,7 @@ def paired_bootstrap(arms, baseline, tests: dict[str, Test]) -> list[Pair]:
 
 
 def remark_other_test_sets(arms, baseline, tests: dict[str, Test]) -> None:
-    """Add a remark to each run's test scores that ``paired_bootstrap`` omits because of different references or signatures."""
+    """Add a remark to the test scores of each run that ``paired_bootstrap`` omits because of different references or signatures."""
     for base in baseline.runs:
         base_test = tests[base.name]
         for run in (run for arm in arms for run in arm.runs if run.seed == base.seed):

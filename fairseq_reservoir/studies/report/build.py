@@ -23,8 +23,8 @@ def report(options: ReportOptions) -> Study:
     """Write the report that ``options`` describes, and return its numbers.
 
     Raises:
-        InputError: ``measure`` fails, matplotlib is missing, or ``options.out`` contains files that do not belong to a report; then nothing
-            is written. Also raised if a file cannot be written.
+        InputError: ``measure`` fails, matplotlib is missing, ``options.out`` contains files that do not belong to a report, or a file
+            cannot be written. In the first three cases, nothing is written.
     """
     folder.check_out(options.out)
     if options.figures:

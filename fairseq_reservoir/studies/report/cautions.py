@@ -124,7 +124,7 @@ def _repeated(study):
 
 
 def _of_same(remarks):
-    """Group pairs (remark, name) by remark. Return a line for each remark, which begins with all names that have this remark."""
+    """Group pairs (remark, name) by remark. Return a line for each remark. The line begins with the names that have the remark."""
     names: dict[str, list[str]] = {}
     for remark, name in remarks:
         names.setdefault(remark, []).append(name)

@@ -71,7 +71,7 @@ def spread_text(found: Spread, digits: int) -> str:
 
 
 def column(found: list[Spread], arms: list[Arm]) -> list[Cell]:
-    """Return the cells of a column. Their number of decimals gives the largest mean four significant digits."""
+    """Return the cells of a column. The number of decimals is chosen so that the largest mean has four significant digits."""
     largest = max((abs(one.mean) for one in found if one.mean), default=1.0)
     digits = max(0, 3 - math.floor(math.log10(largest)))
     return [cell(one, digits, arm) for one, arm in zip(found, arms)]

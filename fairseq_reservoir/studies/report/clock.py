@@ -91,7 +91,7 @@ def read_clock(parts: list[Part]) -> Clock:
 
 
 def _start(part, kept):
-    """Return the update at which a part starts. If the log does not name it, return the last one in ``kept`` before the part."""
+    """Return the update at which a part starts. If the log does not name it, return the last update in ``kept`` before the part."""
     if part.start is not None:
         return part.start
     first = min((record.updates for record in part.records), default=0)

@@ -68,7 +68,7 @@ def flatten(configuration: dict, prefix: str = "") -> dict[str, object]:
 
 
 def experiment(flat: dict[str, object], without=()) -> dict[str, object]:
-    """Return the settings that must be equal within an arm: all settings except seeds, ``_NOT_THE_EXPERIMENT`` and the keys in ``without``.
+    """Return the settings that must be equal within an arm. Seeds, ``_NOT_THE_EXPERIMENT`` and the keys in ``without`` may differ.
 
     fairseq prints some flags in several groups, such as optimization.lr and model.lr. A key in ``without`` excludes the flag in all groups.
     """

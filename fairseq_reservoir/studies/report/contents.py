@@ -62,7 +62,7 @@ def _signatures(tests):
     found += [
         (
             "Tokenised BLEU",
-            f"{test.tokenised_signature}; compares the tokens of H-lines and T-lines, as in the binarised text. Scores of"
+            f"{test.tokenised_signature}; computed from the tokens of H-lines and T-lines, which are not detokenised. Scores of"
             " runs with different dictionaries or subword models cannot be compared.",
         )
         for test in tests
@@ -103,11 +103,12 @@ def to_best(study: Study) -> Table:
     head = ["arm", f"best {study.metric.label}", "epochs", *_cost_head(study)]
     head += [f"minutes to {share:.0%}" for share in shares]
     notes = [
-        "If several validations have the best score, the first one counts. Epochs: the epoch in which it took place."
+        "If several validations have the best score, the first one counts. Epochs: number of the epoch that contains this validation."
     ]
     if shares:
         notes.append(
-            "Minutes to 95 % and 99 %: of the run's own best score, interpolated linearly between validations."
+            "Minutes to 95 % and 99 %: time until a run reaches this fraction of its own best score."
+            " Scores are interpolated linearly between validations."
         )
     return Table("to_best", "To the best score", head, rows, notes)
 
@@ -121,7 +122,7 @@ def to_target(study: Study) -> Table:
     how = (
         "--target"
         if study.options.target is not None
-        else "each finished run has a best score, and this is the worst of them, so all finished runs reach it"
+        else "the worst of the best scores of the finished runs, so all finished runs reach it"
     )
     notes = [
         f"Target: {study.metric.label} {study.target:g} ({how}). Costs are interpolated linearly between validations."
@@ -157,7 +158,7 @@ def _costs(study, what):
 
 
 def _column(study, digits, get):
-    """Return a column: for each arm, the mean and standard deviation over seeds of what ``get`` returns for a measured run."""
+    """Return a column with the mean and standard deviation over each arm's seeds. ``get`` returns the number of a measured run."""
     return [cell(spread([get(one) for one in study.measured_runs(arm)]), digits, arm) for arm in study.arms]
 
 

@@ -134,7 +134,7 @@ def digest(references: Sequence[str]) -> str:
 
 
 def as_text(counts: Counts) -> str:
-    """Return the text of a file ``counts.jsonl``: a line with the sums over all sentences, then one line with the row of BLEU per sentence.
+    """Return the text of a file ``counts.jsonl``: a line with the sums over all sentences, then one line per sentence with its row of BLEU.
 
     Only BLEU needs one row per sentence, because the paired bootstrap resamples sentences and computes only BLEU. The first line also has
     the SHA-256 of the references. If the test set is very small, a reader can use the hash to check a guess of the references.
@@ -179,7 +179,9 @@ def _check(metric, rows, sums):
         if len(row) != length or not all(type(number) is int and 0 <= number < 2**40 for number in row):
             raise ValueError(f"each row of {metric} must have {length} whole numbers")
         if any(right > all_ for right, all_ in zip(row[matched], row[whole])):
-            raise ValueError(f"in a row of {metric}, more n-grams match than the translation has")
+            raise ValueError(
+                f"in a row of {metric}, the number of matching n-grams is larger than the number of n-grams in the translation"
+            )
     if _sums(rows) != sums:
         raise ValueError(f"the rows of {metric} do not add up to the sums in the first line; rows may be missing")
 

@@ -58,7 +58,7 @@ def aucc(curve, horizon: float, start: float | None = None) -> float:
 
 
 def value_at(curve, x: float) -> float:
-    """Return the score at ``x``, linear between the points; outside the curve, the score of the nearest point."""
+    """Return the score at ``x`` by linear interpolation between the points. Outside the curve, return the score of the nearest point."""
     before = [point for point in curve if point[0] <= x]
     after = [point for point in curve if point[0] > x]
     if not before or not after:

@@ -223,7 +223,7 @@ def _columns(names):
 
 
 def _legend_height(names, others=0):
-    """Return the height in inches of a legend that has ``names`` and ``others`` additional lines."""
+    """Return the height in inches of a legend with these ``names``, and with ``others`` as its number of additional lines."""
     lines = sum(len(textwrap.wrap(name, _LEGEND)) for name in names) + others
     return 0.17 * math.ceil(lines / _columns(names))
 

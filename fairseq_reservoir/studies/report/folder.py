@@ -84,7 +84,7 @@ def write(out: str, files: dict[str, bytes]) -> None:
 
 
 def _check_kinds(out):
-    """Refuse a subfolder of the report that is a link or a file, and a file of the report that is a folder."""
+    """Refuse a link or a file in place of a subfolder of the report, and a folder in place of a file of the report."""
     folder = Path(out)
     for name in (*_FOLDERS, _LIST, *sorted(OURS)):
         try:

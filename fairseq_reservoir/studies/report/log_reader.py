@@ -100,7 +100,7 @@ class Log:
 
     @property
     def is_spoiled(self) -> bool:
-        """Whether the log has configurations, none of which can be read."""
+        """Whether the log has at least one configuration, but no readable one."""
         return not self.configuration and any(part.is_spoiled for part in self.parts)
 
 
@@ -172,7 +172,7 @@ def read_record(line: str) -> Record | None:
 
 
 def _span(line, *marks):
-    """Return the text from the first mark to the last occurrence of the last mark; None if the marks do not all occur in this order."""
+    """Return the text from the first mark to the last occurrence of the last mark. Return None if a mark is missing or in another order."""
     at = begin = line.find(marks[0])
     for mark in marks[1:-1]:
         at = line.find(mark, at) if at >= 0 else at
@@ -214,7 +214,7 @@ def _make(kind, epoch, values, subset=""):
 
 
 def _is_earlier(records, new):
-    """Return whether a record has fewer updates or less wall time than earlier records, because a process has restarted."""
+    """Return whether a record has fewer updates or less wall time than earlier records. Such a record is from a new process."""
     same = [record for record in records[-50:] if record.kind == new.kind and record.subset == new.subset]
     clock = [record.values["wall"] for record in records[-50:] if "wall" in record.values]
     return bool(same and new.updates < same[-1].updates or clock and new.values.get("wall", clock[-1]) < clock[-1])

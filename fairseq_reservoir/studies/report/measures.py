@@ -49,7 +49,7 @@ def flop_axis(most: float) -> Axis:
 
 @dataclass(frozen=True)
 class Measured:
-    """The numbers of one run. Dictionaries have the key of each axis for which the run's log contains the cost.
+    """The numbers of one run. The keys of dictionaries are the keys of axes. An axis is missing if the run's log does not contain its cost.
 
     Attributes:
         run: the run.
@@ -57,7 +57,8 @@ class Measured:
         best: the best score.
         epoch: epoch of the best score.
         to_best: cost at the best score.
-        to_share: training seconds to each of ``SHARES`` of the best score; empty if lower scores are better.
+        to_share: maps each fraction in ``SHARES`` to the training seconds until the run reaches this fraction of its best score. Empty if
+            lower scores are better.
         to_target: cost at which the run reaches the common target; None if it never reaches the target.
         aucc: area under the curve up to the common horizon.
     """
@@ -184,7 +185,7 @@ def common_target(measured: list[Measured], metric: Metric) -> float:
 
 
 def common_horizons(measured: list[Measured]) -> dict[str, float]:
-    """Return, for each kind of cost, the maximum over the runs of the cost at which a run reaches its best score."""
+    """Return the horizon of each axis: the largest cost at which any of the runs reaches its best score."""
     found: dict[str, float] = {}
     for one in measured:
         for key, cost in one.to_best.items():
@@ -202,7 +203,7 @@ def compared(one: Measured, metric: Metric, target: float, horizons: dict[str, f
 
 
 def ratio(study: Study, arm: Arm, what: str, baseline: Arm | None = None) -> tuple[float, float, float] | None:
-    """Return three ratios of an arm to the baseline: updates, seconds per update, and seconds. All are means over seeds.
+    """Return three ratios of an arm to the baseline: updates, seconds per update, and seconds. Each is a ratio of two means over seeds.
 
     Args:
         study: the study.

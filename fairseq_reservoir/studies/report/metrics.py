@@ -70,7 +70,7 @@ class Metric:
 
 
 def is_higher(name: str) -> bool:
-    """Return whether a score of this name is always one for which higher is better."""
+    """Return whether higher is always better for scores of this name."""
     return name in _HIGHER or name.endswith(("bleu", "accuracy"))
 
 

@@ -12,8 +12,8 @@ def without_value(name: str, key: str, value: object) -> str:
 
     Args:
         name: name of a run without its seed, such as ``LTLTL-lr4e-3``.
-        key: configuration key of the flag, such as ``optimization.lr``. The abbreviation before the number must occur in the last part of
-            the key.
+        key: configuration key of the flag, such as ``optimization.lr``. The abbreviation of the flag in the name must be a part of the
+            flag.
         value: the run's value of the flag, a number or a text.
     """
     leaf = key.rpartition(".")[2]

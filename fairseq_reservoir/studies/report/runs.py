@@ -52,7 +52,9 @@ class Run:
 
     @property
     def state(self) -> str:
-        """ "finished", "interrupted" (or still running), or "end not logged" (the log is a --log-file, which lacks the end).
+        """State of the run: "finished", "interrupted" or "end not logged".
+
+        A run that is still running is also "interrupted". The end is not logged if the log is a --log-file.
 
         If a step of a sweep has failed or was interrupted, the result names this step, as in "finished: generate failed with status 1". The
         sweep's file ``state`` is in the run's folder. If a script of the sweep created the run's folder, the file is in the parent folder.
@@ -130,7 +132,9 @@ def find_runs(paths) -> list[Run]:
         for folder, log, fault in below:
             first, _ = logs.setdefault(folder, (log, fault))
             if is_log and first != log:
-                raise InputError(f"RUNS {path}: {first} is in the same folder; give each run its own folder")
+                raise InputError(
+                    f"RUNS {path}: {first} is the log of another run in the same folder; give each run its own folder"
+                )
     shared = Path(os.path.commonpath(list(logs))) if len(logs) > 1 else next(iter(logs)).parent
     named = Counter(printable(folder.name) for folder in logs)
     return [_read_run(log, folder, _name(folder, shared, named), fault) for folder, (log, fault) in logs.items()]

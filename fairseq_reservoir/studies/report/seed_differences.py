@@ -19,7 +19,7 @@ class Difference:
 
     Attributes:
         value: the difference.
-        interval: half the width of the 95 % confidence interval; None if the values of each arm do not vary.
+        interval: half the width of the 95 % confidence interval; None if neither arm has values that vary.
         p: p-value, the probability of a difference at least this large if the true means are equal; None if ``interval`` is None.
         counts: number of seeds of each of the two arms.
     """
@@ -34,7 +34,7 @@ def difference(ours: list[float], theirs: list[float]) -> Difference | None:
     """Compare two means by Welch's two-sided t-test, which allows unequal variances.
 
     Returns:
-        The mean of ``ours`` minus the mean of ``theirs``; None unless both lists have at least two values.
+        The mean of ``ours`` minus the mean of ``theirs``; None if a list has fewer than two values.
 
     Raises:
         InputError: scipy is not installed.
@@ -121,7 +121,7 @@ def scores(study: Study) -> list[Score]:
 
 
 def seed_differences(study: Study) -> Table | None:
-    """Build the table of differences; None unless the baseline and another arm have at least two seeds each."""
+    """Build the table of differences. It needs at least two seeds of the baseline and of another arm; otherwise return None."""
     compared = [(score, score.differences(study)) for score in scores(study)]
     rows = []
     for arm in study.arms:

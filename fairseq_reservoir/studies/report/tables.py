@@ -134,7 +134,7 @@ def as_html(table: Table) -> str:
 
 
 def _html_head(table):
-    """Return one or two heading rows. If columns are grouped, the second row has the headings of the columns in groups."""
+    """Return one or two heading rows. If columns are grouped, the first row has the groups, and the second row their columns."""
     above, below, column = [], [], 0
     for group, count in table.spans:
         for place in range(column, column + count):

@@ -81,8 +81,8 @@ def read_test(folder: Path, references: list[str] | None) -> Test:
     Translations are the D-lines in the output of fairseq-generate on a test set: ``generate*.log``, or the files ``generate-*.txt`` of
     --results-path. If there is no such output, the lines of the file ``hypotheses`` are used. References are taken from the first of these
     that exists: the argument ``references``, the file ``references`` in the run's folder, the T-lines of the output. If there are no
-    translations, the archived counts in ``counts.jsonl`` are used. Incomplete output gets no score. It would not be representative, because
-    fairseq translates the shortest sentences first.
+    translations, the archived counts in ``counts.jsonl`` are used. Incomplete output gets no score. Its score would not be representative,
+    because fairseq translates the shortest sentences first.
     """
     test = Test(faults=run_files.faults(folder, *READ))
     _read_loss(folder, test)
@@ -130,7 +130,9 @@ def _read_counts(folder, theirs, referred, test):
             test.faults.append(str(error).removeprefix(f"{folder}/"))
             return
         if theirs and counts.digest(theirs) != test.counts.references:
-            test.remarks.append(f"{kept.name} is scored against other references than {referred}")
+            test.remarks.append(
+                f"the scores from {kept.name} were computed with references that differ from {referred}"
+            )
 
 
 def _read_loss(folder, test):
@@ -243,7 +245,7 @@ def _remark_another_bleu(test, written):
         return
     if test.bleu is not None and abs(other - test.bleu) > 0.0051 and len(str(other)) > 3:
         test.remarks.append(
-            f"{written.name} in the same folder has a different score, {other}, perhaps against different references"
+            f"{written.name} in the same folder has a different score, {other}, perhaps computed with different references"
         )
 
 

@@ -87,7 +87,7 @@ class Choice:
     def describe(self, scores: dict[str, Score]) -> str:
         """Describe the choice in one line, such as ``LTLTL: lr 2e-3, loss 4.21 (1e-3: 4.3, 4e-3: 4.25)``.
 
-        If the chosen value is the smallest or the largest one, the line ends with a note that no value beyond was tried.
+        If the chosen value is the smallest or the largest one, the line ends with the note that no value beyond it was tried.
         """
         best = self.best(scores)
         if best is None:
@@ -114,7 +114,7 @@ class Decisions:
     Args:
         choices: the choices. Each one is decided independently, as soon as all its runs of the first seed have ended.
         score_of: function that returns the score of a run, or None.
-        is_awaited: function that returns whether a run still has to end in this sweep, such as a failed run that will be retried.
+        is_awaited: function that returns whether a run has not ended yet in this sweep. For example, a failed run may be retried.
     """
 
     def __init__(
@@ -152,9 +152,9 @@ class Decisions:
 
 
 def _beyond(value: str, edge: str) -> str:
-    """Return the number that continues the geometric series ``value``, ``edge``, in the notation of ``edge``.
+    """Return the next number of the geometric series that begins with ``value``, ``edge``. The notation is that of ``edge``.
 
-    The result is rounded to two significant digits. If both given numbers are whole, the result is rounded to a whole number of at least 1.
+    The result is rounded to two significant digits. If ``value`` and ``edge`` are whole, it is rounded to a whole number of at least 1.
     """
     found = f"{Decimal(edge) * Decimal(edge) / Decimal(value):.1e}"
     if value.isdecimal() and edge.isdecimal():

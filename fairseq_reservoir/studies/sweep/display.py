@@ -39,7 +39,7 @@ class Display(Watcher):
         self._drawn, self._next = 0, 0.0
 
     def add(self, runs: list[Run]) -> None:
-        """Add runs to the table. Validations that a run has logged before are not printed."""
+        """Add runs to the table. Validations that are already in the log of a run are not printed."""
         self._runs += runs
         for run in runs:
             self._progress[run.name] = Progress(run.steps[0].log)

@@ -61,7 +61,7 @@ class Axis:
 
 
 def read_grid(path: str, out: str) -> tuple[list[Run], list[Choice]]:
-    """Read a grid file. Return its runs, those of the first seed first, and the choices that the results of this seed decide.
+    """Read a grid file. Return its runs and its choices. The runs of the first seed come first, because their results decide the choices.
 
     Args:
         path: the grid file, YAML.
@@ -174,7 +174,7 @@ class _Grid(GridFile):
         return chosen
 
     def chosen_axis(self, axes):
-        """Return the axis that the key ``choose`` names; None if there is no such key. Every seed then runs all values."""
+        """Return the axis that the key ``choose`` names. Without this key, return None, and every seed runs all values."""
         if "choose" not in self.found:
             if "beyond" in self.found:
                 raise self.error("beyond", "has no effect without the key 'choose'; add choose: AXIS")
@@ -192,7 +192,7 @@ class _Grid(GridFile):
                 f"{name or 'nothing'}: not an axis with several values; choose from {', '.join(several) or 'none'}",
             )
         if sum(axis.is_seed for axis in axes) > 1:
-            raise self.error("choose", "needs a single axis of seeds; remove the seed from axes or from environment")
+            raise self.error("choose", "the seed is both under axes and under environment; remove one of them")
         return axis
 
     def further(self, axis):

@@ -63,7 +63,10 @@ class GridFile:
             raise self.error(f"defaults: {name}", "must be text, in one line")
         for other in _NAMES.findall(text):
             if other != "{out}":
-                raise self.error(f"defaults: {name}", f"{other} is not replaced under defaults; write the text itself")
+                raise self.error(
+                    f"defaults: {name}",
+                    f"{other} is not allowed here, because names are not replaced under defaults; write the text itself",
+                )
         return os.environ.get(name) or text
 
     def filled(self, key, text):

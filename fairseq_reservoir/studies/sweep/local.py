@@ -44,7 +44,7 @@ def run_all(
     next_runs: NextRuns = list,
     watcher: Watcher | None = None,
 ) -> bool:
-    """Run all due runs, up to ``jobs`` at a time. Return True; return False after Ctrl-C, which ends all commands.
+    """Run all due runs, up to ``jobs`` at a time. Return whether they have ended. Ctrl-C ends all commands, and the result is False.
 
     If ``jobs`` is above 1, each run gets the GPU with the fewest runs, and an equal share of the cores. If another sweep has started a run,
     this sweep waits until the run stops, and resumes it if it is not finished. It also waits for orphaned commands, which a killed sweep
@@ -98,9 +98,9 @@ def _environment(jobs: int, gpus: list[str], taken: list) -> dict[str, str]:
 
 
 def _begin_next(queue: "Queue", environment: dict[str, str]) -> ActiveRun | None:
-    """Start the first waiting run. Return None if another sweep runs it, or if its folder cannot be written.
+    """Start the first waiting run. Return None if this is not possible.
 
-    If another sweep runs it, the run becomes a foreign run. If its folder cannot be written, the run counts as ended.
+    A run that another sweep runs becomes a foreign run. A run with a folder that cannot be written counts as ended.
     """
     run = queue.waiting.pop(0)
     is_resumed = run.state[0] == "running"
@@ -177,7 +177,7 @@ class ForeignRuns:
             self.watcher.say(in_one_line(f"{run.name}: waiting for process {command} on {host}, {owner}"))
 
     def split_off(self, runs: list[Run]) -> list[Run]:
-        """Add those of ``runs`` that another sweep is running, and return the rest."""
+        """Add the ``runs`` that another sweep is running. Return all other runs."""
         foreign = [run for run in runs if run.state[0] == "running" and run.is_locked()]
         for run in foreign:
             self.add(run)
@@ -187,7 +187,10 @@ class ForeignRuns:
         return sum(run.is_orphaned for run, _ in self.runs)
 
     def released(self, retry_failed: bool, on_end: OnEnd) -> list[Run]:
-        """Remove the runs whose lock has been released. Return those that are still due, and call ``on_end`` for the rest."""
+        """Remove the runs whose lock has been released.
+
+        Return the removed runs that are still due. Call ``on_end`` for all other removed runs.
+        """
         free = [pair for pair in self.runs if not _is_locked(pair[0])]
         self.runs = [pair for pair in self.runs if pair not in free]
         due = [run for run, _ in free if run.is_due(retry_failed)]

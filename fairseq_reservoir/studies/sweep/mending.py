@@ -24,8 +24,8 @@ def mended_state(written: str, wanted: str, state: list[str], folder: Path) -> s
     """Return the state with which a run continues after its commands have changed; None if it cannot continue.
 
     If the run has reached the first changed command, it continues with this command. Otherwise it continues with its current command. The
-    run cannot continue if a changed command has trained anything. A changed command may be repeated if it only reads a model. It may also
-    be repeated if it has failed and its log has no updates. The first command of a run must then also have left no files.
+    run cannot continue if a changed command has trained anything. A changed command has trained nothing if it only reads a model, or if it
+    has failed and its log has no updates. If the failed command is the first one of the run, it must also have left no files.
 
     Args:
         written: the commands of the run before the change, as in the file ``command``.

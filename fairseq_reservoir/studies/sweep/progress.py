@@ -48,11 +48,11 @@ class Progress:
         self.is_trained, self.wall = False, 0.0
 
     def read(self, only_last: bool = False) -> list[Record]:
-        """Read the new lines of the log, and return the new validations. A log that cannot be read has no lines.
+        """Read the new lines of the log, and return the new validations. If the log cannot be read, there are no new lines.
 
         Args:
-            only_last: skip all records except the last ones, because reading thousands of records takes seconds. The first call for a long
-                log always skips records. It also reads only the beginning and the end of the log.
+            only_last: skip all records except the last ones, because reading thousands of records takes seconds. If a log is long, the
+                first call always skips records, and reads only the beginning and the end of the log.
         """
         try:
             with open_regular(self.log) as file:

@@ -1,7 +1,8 @@
 """One run of a sweep: its commands, and the files in its folder.
 
 command   the commands, quoted as for a shell
-state     "waiting", "running STEP", "done" or "failed STEP STATUS". A run whose folder cannot be used is "damaged", which is never written
+state     "waiting", "running STEP", "done" or "failed STEP STATUS". A run whose folder cannot be used has the state "damaged", which is not
+          written to the file
 lock      The sweep and the running command hold an flock on this file. Therefore no run is started twice, even after a sweep was killed.
           The file contains the host, the process number of the sweep, and the process number of the command.
 """
@@ -103,7 +104,10 @@ class Run:
         return None
 
     def is_due(self, retry_failed: bool) -> bool:
-        """Return whether the run should be started: if it is waiting, was interrupted, or has failed and ``retry_failed`` is True."""
+        """Return whether the run should be started.
+
+        A waiting or interrupted run is due. A failed run is due if ``retry_failed`` is True.
+        """
         word = self.state[0]
         return word in ("waiting", "running") or word == "failed" and retry_failed
 
@@ -113,7 +117,7 @@ class Run:
         A damaged folder is accepted, because the other runs of the sweep can continue.
 
         Raises:
-            InputError: a command does not exist, or the folder belongs to a run with different commands or does not belong to a run.
+            InputError: a command does not exist, the folder belongs to a run with different commands, or the folder is not that of a run.
         """
         for step in self.steps:
             if shutil.which(step.words[0], path=_path(self.environment)) is None:
@@ -248,7 +252,7 @@ class Run:
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether the sweep that the lock file names has ended on this machine. If the run is still locked, its command is orphaned."""
+        """Whether the lock file names a sweep that has ended on this machine. If the run is still locked, its command is orphaned."""
         holder = self.holder
         return holder is not None and holder[0] == socket.gethostname() and not is_alive(holder[1])
 

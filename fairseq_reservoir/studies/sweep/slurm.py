@@ -72,7 +72,7 @@ def run_all(
     next_runs: NextRuns = list,
     watcher: Watcher | None = None,
 ) -> bool:
-    """Submit all due runs and wait for them. Return True; return False after Ctrl-C, which cancels the jobs.
+    """Submit all due runs and wait for them. Return whether they have ended. Ctrl-C cancels the jobs, and the result is False.
 
     If another sweep has started a run, this sweep waits until the run stops, and submits it if it is not finished.
 

@@ -21,8 +21,8 @@ class Step:
 def make_steps(commands: Sequence[Sequence[str]], folder: Path) -> tuple[Step, ...]:
     """Return the steps of a run in ``folder``. Each command is a list of words, in which {out} stands for the folder.
 
-    A step is named after its program. A log is also named after the program, or, for fairseq-reservoir, after the subcommand. If several
-    steps have the same name, a number is appended from the second one on: generate-2.
+    A step is named after its program, and so is its log. The log of fairseq-reservoir is named after the subcommand. If several steps have
+    the same name, a number is appended from the second one on: generate-2.
     """
     named = zip(commands, _numbered(map(_program, commands)), _numbered(map(_log_stem, commands)))
     return tuple(

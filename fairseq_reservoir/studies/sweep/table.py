@@ -51,9 +51,9 @@ def make_row(run: Run, progress: Progress, minutes: float | None = None, test_lo
 
     Args:
         run: the run.
-        progress: progress of the run's training, after ``read``.
+        progress: progress of the run's training. ``read`` has been called.
         minutes: duration of the run so far. If None, the duration is computed from the log.
-        test_lock: determine whether the run is running by its lock, which is reliable, and not by its process.
+        test_lock: test the lock of the run to find out whether it is running. This is more reliable than searching for its process.
     """
     state = in_one_line(run.describe(None if test_lock else run.seems_running()))
     word = run.state[0]

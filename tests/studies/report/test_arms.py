@@ -81,7 +81,9 @@ def test_seeds_of_another_version_are_one_arm_by_their_folders(tmp_path):
         log.write()
     (arm,) = group(find_runs([tmp_path]))
     assert (arm.name, arm.seeds) == ("a", [1, 2])
-    assert arm.remark == "its runs were trained by different versions: some configurations lack optimization.new_flag"
+    assert arm.remark == (
+        "its runs were trained with different versions of fairseq or the plugin: some configurations lack optimization.new_flag"
+    )
     (tmp_path / "a-2").rename(tmp_path / "b-2")  # now the folders have different names
     assert list(names(group(find_runs([tmp_path])))) == ["a", "b"]
 

@@ -47,7 +47,8 @@ def test_the_best_rate_of_each_arm(study):
         "Only one value of lr was tried: lone.",
     ]
     assert (
-        answers(found)[-1].sentence == "2 arms have 3 seeds and 1 arm has 1 seed; the choice of lr used 4 further runs."
+        answers(found)[-1].sentence
+        == "2 arms have 3 seeds and 1 arm has 1 seed; 4 further runs served only to choose lr."
     )
 
 

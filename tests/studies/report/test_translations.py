@@ -143,7 +143,7 @@ def test_another_bleu_in_the_folder_is_named(run):
     generated(run.folder, REFERENCES, translations(12))
     (run.folder / "bleu.json").write_text(json.dumps({"score": 12.34}))
     assert read_test(run.folder, None).remarks == [
-        "bleu.json in the same folder has a different score, 12.34, perhaps against different references"
+        "bleu.json in the same folder has a different score, 12.34, perhaps computed with different references"
     ]
     (run.folder / "bleu.json").write_text(json.dumps({"score": round(expected(translations(12)), 2)}))
     assert read_test(run.folder, None).remarks == []

@@ -307,7 +307,7 @@ def test_a_score_is_best_where_it_is_highest(studied, capsys, monkeypatch):
         ("choose: lr", "choose: [lr]", "choose: ['lr']: not an axis"),
         ("choose: lr", "choose:", "choose: nothing: not an axis with several values; choose from arm, lr"),
         ("choose: lr", "choose: lr\nenvironment: {SEED: [1, 2]}",
-         "choose: needs a single axis of seeds; remove the seed from axes or from environment"),
+         "choose: the seed is both under axes and under environment; remove one of them"),
         ("choose: lr", "beyond: 2", "beyond: has no effect without the key 'choose'; add choose: AXIS"),
         ("choose: lr", "choose: lr\nbeyond: -1", "beyond: '-1' is not a whole number"),
         ("choose: lr", "choose: arm\nbeyond: 1", "beyond: arm: plain is not a number above 0, so the next value cannot be computed"),

@@ -218,7 +218,7 @@ def test_the_environment_overrides_defaults(read, monkeypatch):
         ("command: x {A}\ndefaults: {A: [b]}", "defaults: A: must be text, in one line"),
         (
             "command: x {A}{B}\ndefaults: {A: 'y/{B}', B: z}",
-            "defaults: A: {B} is not replaced under defaults; write the text itself",
+            "defaults: A: {B} is not allowed here, because names are not replaced under defaults; write the text itself",
         ),
         ("command: x\nthen: [{a: b}]", "then: must be a command, in one line"),
     ],
