@@ -130,7 +130,7 @@ def export(
 def _check_options(dtype: str, with_weights: bool, regenerate: bool, compact: bool) -> None:
     if with_weights and regenerate:
         raise InputError(
-            "--with-weights --regenerate: the first flag stores all random tensors, the second stores none; remove one of them"
+            "--with-weights --regenerate: --with-weights stores all random tensors, --regenerate stores none; remove one of these flags"
         )
     if dtype not in WIDTHS:
         raise InputError(f"--dtype {dtype}: choose from {', '.join(WIDTHS)}")

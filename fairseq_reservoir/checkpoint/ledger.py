@@ -33,7 +33,7 @@ class Item:
             ``random`` (drawn by ``recipe``, never changed); ``frozen`` (by --freeze, or word vectors from a file); ``buffer``;
             ``training`` (needed only in training, such as the estimators of --backskip); or ``tied`` (the tensor of the entry ``owner``).
         recipe: recipe for a random tensor.
-        owner: name of the entry whose tensor a tied entry shares.
+        owner: for a tied entry, the name of the entry with the same tensor.
         bits: number of bits of each packed mask entry or level.
         lowest: smallest entry of a mask.
         entropy: entropy of a mask entry in bits (see ``mask_entropy``). For rounded weights with k levels, the maximum entropy log2(k).

@@ -83,8 +83,9 @@ class Translator(GeneratorHubInterface):
     ) -> list[list[Hypothesis]]:
         """Return the best translations of each line.
 
-        A line of more than ``split_above`` tokens is split into parts at the end of a sentence, or else at the end of a word. The first
-        hypothesis consists of the best translations of all parts, the second hypothesis of the second-best translations, and so on.
+        A line of more than ``split_above`` tokens is split into parts. A part ends at the end of a sentence if possible, or else at the end
+        of a word. The first hypothesis consists of the best translations of all parts, the second hypothesis of the second-best
+        translations, and so on.
 
         Args:
             lines: text.

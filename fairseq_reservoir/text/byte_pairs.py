@@ -8,7 +8,7 @@ in the word. The steps end when no code matches (Sennrich et al., ACL 2016). Eac
 suffix ``@@``.
 
 A file of codes has lines such as ``e n</w>`` (subword-nmt, after a first line ``#version: 0.2``) or ``e n</w> 1234`` (fastBPE, with
-a count). A file with neither a version nor counts has version 0.1, in which ``</w>`` is a separate symbol.
+a count). A file without a version and without counts has version 0.1, in which ``</w>`` is a separate symbol.
 """
 
 import heapq

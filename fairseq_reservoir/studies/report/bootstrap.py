@@ -39,7 +39,7 @@ class Pair:
 def paired_bootstrap(arms, baseline, tests: dict[str, Test]) -> list[Pair]:
     """Compare each run with the baseline's run of the same seed by sacreBLEU's paired bootstrap (Koehn, 2004).
 
-    Runs without a score are omitted. Runs are also omitted if their references or signature differ from those of the baseline's run;
+    Runs without a score are omitted. Runs with other references or another signature than the baseline's run are also omitted;
     ``remark_other_test_sets`` adds remarks on these runs.
 
     Args:

@@ -188,7 +188,7 @@ def _late(study):
 
 
 def _uneven_times(study):
-    """Return a line with the arms whose seeds trained at different speeds, for example on different machines or beside other programs."""
+    """Return a line that names the arms in which seeds trained at different speeds, for example on different machines."""
     found = []
     for arm in study.arms:
         rates = sorted(run.clock.rate for run in arm.counted if run.clock.rate)

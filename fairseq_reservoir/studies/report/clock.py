@@ -17,7 +17,7 @@ class Clock:
     (``lost_seconds``), but their tokens do not.
 
     Attributes:
-        updates: updates at which seconds and tokens are known. Between these updates, both are interpolated linearly.
+        updates: updates at which seconds and tokens are known. Between these updates, seconds and tokens are interpolated linearly.
         seconds: training time up to each of ``updates``, without lost updates.
         tokens: target tokens up to each of ``updates``, without lost updates.
         losses: for each resume, the update at which training resumed, and the seconds lost up to this resume.

@@ -182,7 +182,7 @@ def ratios(study: Study) -> Table:
     notes = [
         f"All values are relative to {study.baseline.name}: an arm's mean over seeds, divided by the mean of this baseline."
         " A ratio of updates below 1 means fewer steps. A ratio of seconds per update below 1 means faster steps. The product"
-        " of both ratios is the ratio of times."
+        " of these two ratios is the ratio of times."
         " A ratio is missing if a seed of either arm does not reach the target, or if a log begins in the middle of training.",
     ]
     return Table("steps_or_speed", "Fewer steps or faster steps", head, rows, notes, groups)

@@ -212,9 +212,8 @@ def ratio(study: Study, arm: Arm, what: str, baseline: Arm | None = None) -> tup
         baseline: the arm to divide by; the study's baseline if None.
 
     Returns:
-        The three ratios. None if a seed of the arm or the baseline does not reach the score. The mean over the other seeds would be too
-        small, because these are the fast seeds. Also None if a log begins in the middle of training, because the earlier training time is
-        unknown.
+        The three ratios. None if a seed of the arm or of the baseline does not reach the score: the seeds that reach it are the fast ones,
+        so their mean would be too small. Also None if a log begins in the middle of training, because the earlier training time is unknown.
     """
     means: list[float] = []
     for one in (arm, baseline or study.baseline):

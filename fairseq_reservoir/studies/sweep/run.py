@@ -170,7 +170,7 @@ class Run:
             self.write("command", self.commands)
 
     def prepare(self) -> None:
-        """Create the folder with its files ``command`` and ``state``. An existing state is kept unless ``mended`` returns a new one.
+        """Create the folder with its files ``command`` and ``state``. If ``mended`` returns a new state, it replaces an existing state.
 
         Nothing is written for a finished or damaged run, because the run's folder may be a link.
 

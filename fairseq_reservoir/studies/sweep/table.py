@@ -47,7 +47,7 @@ class Row:
 
 
 def make_row(run: Run, progress: Progress, minutes: float | None = None, test_lock: bool = False) -> Row:
-    """Return the row of a run. Only reads files, unless ``test_lock`` is true.
+    """Return the row of a run. If ``test_lock`` is False, only files are read.
 
     Args:
         run: the run.
