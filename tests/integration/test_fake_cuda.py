@@ -3,11 +3,10 @@
 The device is simulated (tests/support/fake_cuda, docs/gpu.md): shapes, dtypes and devices are real, values are not. All trainings
 run in one process, because its start takes most of the time. It is a new process, because autograd queries devices only once.
 
-By default every kind of layer, model, mask, adapter, ``--backskip`` estimator and precision is in some training. Every kind of layer
-is tested in float32, --fp16, --bf16 (with --cuda-graphs) and --amp (with --frozen-dtype). ``--mask-trained-weights`` has sign, ternary,
-an odd and an even number of levels. The slow test has the rest (``cases``, group ``further``): the other numbers, other precisions of
-masks, adapters, estimators and models, and options one at a time. There fairseq's model has the same depth as ours; by default the
-reads of a deep one are extrapolated from one and two layers.
+By default every kind of layer is in a training in float32, and one training has masks, rounded matrices, an adapter, ``--backskip``,
+``--cuda-graphs``, each precision and each task. The slow test has the rest (``cases``, group ``further``): every kind of layer in the
+other precisions, the other masks, numbers of levels, adapters, estimators and models, and options one at a time. There fairseq's model
+has the same depth as ours; by default the reads of a deep one are extrapolated from one and two layers.
 """
 
 import json

@@ -52,6 +52,7 @@ class Case:
     at_most: int | None = None
 
 
+_RECORDED = {"optimizer": "adam", "updates": 5, "recorded": True}
 # Reads of an update with --fast. torch's scaler of --amp reads twice, fairseq's wrapper of it once.
 _FAST_READS = {"amp": 4}
 
@@ -100,28 +101,27 @@ def _backskip(estimator):
 
 
 def _layers():
-    group, kinds = "layers", WITH_EVERY_KIND.values()
+    group = "layers"
     yield _plan(group, "every letter", "".join(LETTERS["encoder"]), "".join(LETTERS["decoder"]))
-    yield _plan(group, "every kind", *kinds, precision="fp16")
-    yield _plan(group, "every kind, `--frozen-dtype bf16`", *kinds, "--frozen-dtype bf16", precision="amp")
-    for estimator, precision in (("synthetic", "fp32"), ("identity", "bf16"), ("reinforce", "fp16")):
-        yield _plan(group, f"backskip {estimator}", "LTF", "L", _backskip(estimator), updates=2, precision=precision)
+    yield _plan(group, "backskip synthetic", "LTF", "L", _backskip("synthetic"), updates=2)
     dropped = "--checkpoint-activations --encoder-layerdrop 0.1 --decoder-layerdrop 0.1"
     yield _plan(group, "recomputed, LayerDrop", "LTG", "LC", dropped)
 
 
 MASKS = {
-    "--mask-scope row --mask-kind signed --mask-pin 0.5": "fp32",
-    "--mask-scope global --mask-scores value --mask-share none": "fp16",
     "--mask-coats 0.3,0.1 --mask-keep-schedule 1:0.7,4:0.5": "fp32",
     "--mask-random --mask-layernorm plain --mask-embeddings trained": "amp",
+}
+FURTHER_MASKS = {
+    "--mask-scope row --mask-kind signed --mask-pin 0.5": "fp32",
+    "--mask-scope global --mask-scores value --mask-share none": "fp16",
     "--mask-embeddings frozen --mask-init-weights paper_code --freeze encoder.att": "fp32",
     "--mask-embeddings 8": "fp16",
 }
 # Trained rounded matrices instead of masks. Each kind of levels is combined with another option.
-ROUNDED = {
+ROUNDED = {"ternary --mask-share none": "fp16"}
+FURTHER_ROUNDED = {
     "sign --fast": "fp32",
-    "ternary --mask-share none": "fp16",
     "3 --mask-embeddings frozen": "amp",
     "16 --mask-embeddings trained --mask-layernorm plain": "bf16",
 }
@@ -153,18 +153,17 @@ _ROBERTA = "--arch reservoir_roberta --reservoir-encoder LTFGCMS"
 _FROZEN = plain_of("translation").replace("--arch ", "--arch frozen_")
 
 
+def _frozen(group, plain, task="translation"):
+    flags = plain_of(plain).replace("--arch ", "--arch frozen_")
+    return _case(group, flags.split()[1], f"{flags} --freeze ffn", task, plain)
+
+
 def _adapter(group, adapter, precision):
     flags = f"{_FROZEN} --freeze att,ffn --frozen-adapter-rank 2 --frozen-adapter {adapter}"
     return _case(group, f"adapter {adapter}", flags, precision=precision)
 
 
-_FAST_BY_DEFAULT = (
-    ("translation", "bf16"),
-    ("translation", "fp16, less memory"),
-    ("masks", "fp16"),
-    ("RoBERTa", "bf16"),
-    ("masked RoBERTa", "fp32"),
-)
+_FAST_BY_DEFAULT = (("translation", "bf16"),)
 # Models for --fast: flags, number of encoder layers, and task.
 _FAST = {
     "translation": ("--arch reservoir_transformer --reservoir-encoder LT --reservoir-decoder L", 2, "translation"),
@@ -193,30 +192,42 @@ def _models():
     group = "models"
     yield _case(group, "language model", _LM, "language model", precision="fp16")
     yield _case(group, "RoBERTa", _ROBERTA, "RoBERTa", depth=7)
-    for plain, task in (("translation", "translation"), ("RoBERTa", "RoBERTa"), ("lightconv", "translation")):
-        flags = plain_of(plain).replace("--arch ", "--arch frozen_")
-        yield _case(group, flags.split()[1], f"{flags} --freeze ffn", task, plain)
+    yield _frozen(group, "translation")
     yield _adapter(group, "lora", "fp16")
-    yield _adapter(group, "vera", "amp")
     for which, precision in _FAST_BY_DEFAULT:
         yield _fast(group, which, precision)
 
 
 def _further():
-    """The same kinds, masks and models in the other precisions, for the slow test."""
+    """Every kind with --cuda-graphs, the other masks and models, and the same ones in the other precisions, for the slow test."""
     group, kinds = "further", WITH_EVERY_KIND.values()
-    for precision in ("amp", "bf16"):
+    yield _plan(group, "every kind", *kinds, more="--fast --cuda-graphs", precision="bf16", **_RECORDED)
+    yield _case(group, "masks", _masked("--cuda-graphs"), precision="fp16", **_RECORDED)
+    yield _plan(group, "every kind, `--frozen-dtype bf16`", *kinds, "--frozen-dtype bf16", precision="amp")
+    yield _frozen(group, "RoBERTa", "RoBERTa")
+    yield _frozen(group, "lightconv")
+    yield _adapter(group, "vera", "amp")
+    for flags, precision in FURTHER_MASKS.items():
+        yield _case(group, flags, _masked(flags), precision=precision)
+    for which, precision in FURTHER_ROUNDED.items():
+        yield _rounded(group, which, precision, "adam" if "fast" in which else "sgd")
+    for precision in ("fp16", "amp", "bf16"):
         yield _plan(group, "every kind", *kinds, precision=precision)
     yield _plan(group, "--frozen-dtype bf16", "TFGC", "TC", "--frozen-dtype bf16")
     yield _plan(group, "--frozen-dtype bf16", "TFGC", "TC", "--frozen-dtype bf16", precision="bf16")
     yield _plan(group, "--frozen-dtype bf16", "TFGC", "TC", "--frozen-dtype bf16", precision="amp")
-    for estimator in ("identity", "reinforce"):
-        yield _plan(group, f"backskip {estimator}", "LTF", "L", _backskip(estimator), updates=2)
+    for estimator, precision in (
+        ("identity", "bf16"),
+        ("reinforce", "fp16"),
+        ("identity", "fp32"),
+        ("reinforce", "fp32"),
+    ):
+        yield _plan(group, f"backskip {estimator}", "LTF", "L", _backskip(estimator), updates=2, precision=precision)
     yield _plan(group, "recomputed", "LTG", "LC", "--checkpoint-activations")
     yield _plan(group, "LayerDrop", "LTF", "LT", "--encoder-layerdrop 0.1 --decoder-layerdrop 0.1")
     yield _plan(group, "Adam", "LT", optimizer="adam", updates=2)
     yield _case(group, "masks", _masked(layers=2), optimizer="adam", depth=2, updates=2)
-    for flags, precision in MASKS.items():
+    for flags, precision in (MASKS | FURTHER_MASKS).items():
         if precision != "fp32":
             yield _case(group, flags, _masked(flags))
     together = "--mask-pin 0.5 --mask-scope global --mask-kind signed --mask-coats 0.3"
@@ -238,7 +249,8 @@ def _further():
     yield _case(group, "masked RoBERTa", _MASKED_ROBERTA, "RoBERTa")
     for adapter in ("lora", "vera"):
         yield _adapter(group, adapter, "fp32")
-    yield _fast(group, "translation", "amp")
+    for precision in ("amp", "fp16, less memory"):
+        yield _fast(group, "translation", precision)
     for which in _FAST:
         for precision in ("fp32", "fp16", "bf16"):
             if (which, precision) not in (*_FAST_BY_DEFAULT, ("masks", "fp32")):  # group masks has these
@@ -255,11 +267,7 @@ def _planted():
 
 def _graphs():
     """The third batch is replayed, the fourth is longer, and the fifth is replayed again."""
-    how = {"optimizer": "adam", "updates": 5, "recorded": True}
-    kinds = WITH_EVERY_KIND["encoder"], WITH_EVERY_KIND["decoder"]
-    yield _plan("graphs", "every kind", *kinds, more="--fast --cuda-graphs", precision="bf16", **how)
-    yield _case("graphs", "masks", _masked("--cuda-graphs"), precision="fp16", **how)
-    yield _case("graphs", "language model", f"{_LM} --fast --cuda-graphs", "language model", **how)
+    yield _case("graphs", "language model", f"{_LM} --fast --cuda-graphs", "language model", **_RECORDED)
 
 
 CASES = tuple(case for cases in (_layers, _masks, _models, _further, _planted, _graphs) for case in cases())
