@@ -1,9 +1,9 @@
 """docs/data.md: its commands turn a folder of text into data, with which a model is trained."""
 
 import subprocess
-import sys
 from pathlib import Path
 
+from tests.support import programs
 from tests.support.commands import train
 from tests.test_pages import BLOCK, PAGES
 
@@ -38,10 +38,7 @@ def test_text_of_ones_own(tmp_path):
         (tmp_path / f"text.{language}").write_text("".join(lines), encoding="utf-8")
     (commands,) = [block for block in BLOCK.findall(PAGES["data.md"]) if "pieces.py" in block]
     assert "split.py" in commands and "fairseq-preprocess" in commands
-    commands = commands.replace("python ", f"{sys.executable} ").replace(
-        "fairseq-pre", f"{Path(sys.executable).parent}/fairseq-pre"
-    )
-    subprocess.run(["bash", "-euc", commands], cwd=tmp_path, check=True)
+    subprocess.run(["bash", "-euc", commands], cwd=tmp_path, env=programs.environment(), check=True)
     assert (tmp_path / "pieces" / "joint.model").is_file()
     trained = train(
         tmp_path / "data-bin", "--max-update", 2, "--batch-size", 20, "--save-dir", tmp_path / "checkpoints"

@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from benchmarks import generation_time, gpu_epochs, gpu_peer, gpu_results, mask_selection, models, step_time
+from tests.support import programs
 
 ROOT = Path(gpu_results.__file__).parents[1]
 
@@ -130,7 +131,8 @@ def test_wrong_arguments_are_named(arguments, message, tmp_path):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_cuda_it_ends_with_a_message(tmp_path):
-    ended = gpu(tmp_path)
+    warm = programs.environment()["BASH_FUNC_python%%"]
+    ended = gpu(tmp_path, **{"BASH_FUNC_python3%%": warm})
     assert ended.returncode == 1 and ended.stderr.count("\n") == 1
     assert "gpu: --device cuda: torch" in ended.stderr and "finds no CUDA device" in ended.stderr
     assert not (tmp_path / "out").exists()

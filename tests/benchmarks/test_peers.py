@@ -117,6 +117,7 @@ def test_tokens_and_padding(tmp_path):
     assert tokens == [6] and words.startswith("2 sentences and 6 target tokens") and ", 25 % of" in words
 
 
+@pytest.mark.slow
 def test_a_toolkit_that_cannot_be_installed_is_reported(tmp_path, monkeypatch):
     peer = peer_environments.Peer("none.py", ("no-such-toolkit==1",))
     monkeypatch.setattr(peer_environments, "PEERS", {"none": peer})

@@ -2,8 +2,10 @@
 
 import inspect
 import os
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -66,6 +68,25 @@ def test_two_processes_from_one_command(expected_weights, tiny_training, tmp_pat
     assert_one_model(tmp_path / "two", expected)
 
 
+def test_two_processes_with_the_variables_of_torchrun(expected_weights, tiny_training, tmp_path):
+    data, expected = expected_weights
+    flags = [*tiny_training, "--ddp-backend", "legacy_ddp", "--save-dir", tmp_path / "two"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+
+    def run(rank):
+        variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", **meeting}
+        given = os.environ | variables | {"OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "none"}
+        return run_command("python", "-m", "fairseq_cli.train", data, *flags, *PLUGIN, env=given)
+
+    with ThreadPoolExecutor() as threads:
+        for result in threads.map(run, ["0", "1"]):
+            assert result.returncode == 0, result.stderr
+    assert_one_model(tmp_path / "two", expected)
+
+
+@pytest.mark.slow
 def test_two_processes_under_torchrun(expected_weights, tiny_training, tmp_path):
     data, expected = expected_weights
     torchrun = [BIN / "torchrun", "--nproc-per-node", 2, "-m", "fairseq_cli.train"]
