@@ -7,7 +7,7 @@ import torch
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.random_tensors.recipe import Recipe
-from tests.support.building import build, build_lm, logits, pad, sentences, shift
+from tests.support.building import SIZES, build, build_lm, logits, pad, sentences, shift
 from tests.support.letters import FROZEN, everywhere
 
 SOURCE, TARGET = pad(sentences(5, 3)), pad(sentences(4, 6, seed=2))
@@ -55,7 +55,7 @@ def test_every_frozen_kind_has_the_same_bits_and_one_layer_in_memory(stack, lett
     {"freeze_except": "ln,bias", "frozen_init": "kaiming_uniform", **TIED},
     {"encoder": "LTL", "frozen_dtype": "bf16"},
     {"encoder": "TLT", "decoder": "T", "fast": True},
-    {"freeze": "ffn", "frozen_init": "orthogonal", "arch": "frozen_transformer", "encoder_layers": 2, "decoder_layers": 2},
+    {"freeze": "ffn", "frozen_init": "orthogonal", "arch": "frozen_transformer", **SIZES, "encoder_layers": 2, "decoder_layers": 2},
 ], ids=str)  # fmt: skip
 def test_frozen_components_have_the_same_bits(options):
     _, stored = assert_same(**options)
