@@ -21,9 +21,10 @@ def without_value(name: str, key: str, value: object) -> str:
         short = re.sub(rf"(^|[-_,/ =]){re.escape(str(value))}(?=$|[-_,/ ])", "", name, count=1)
         return short.strip("-_,/ ") or name
     at = 0
-    while word := _WORD.search(name, at):
+    as_key = name.replace(leaf.replace("_", "-"), leaf)  # a sweep writes the whole flag, as in mask-keep-ratio0.3
+    while word := _WORD.search(as_key, at):
         is_letter = len(word["flag"]) == 1 and word["link"] == "-"  # the plan L of L-6, not a flag
         if float(word["number"]) == value and word["flag"].lower() in leaf and not is_letter:
-            return (name[: word.start()] + name[word.end() :]).strip("-_,/ ") or name
+            return (as_key[: word.start()] + as_key[word.end() :]).strip("-_,/ ") or name
         at = word.start() + 1  # words may overlap: LTL-0.3 is the flag LTL with 0.3, or 0.3 alone
     return name

@@ -15,6 +15,8 @@ from fairseq_reservoir.studies.report.names import without_value
         ("LTL-lr_4e-3-long", "optimization.lr", 0.004, "LTL-long"),
         ("LTL-0.3", "model.mask_keep_ratio", 0.3, "LTL"),
         ("LTL-keep0.3", "model.mask_keep_ratio", 0.3, "LTL"),
+        ("layers-mask-keep-ratio0.3", "model.mask_keep_ratio", 0.3, "layers"),
+        ("layers-mask-keep-ratio0.3", "model.mask_keep_ratio", 0.5, "layers-mask-keep-ratio0.3"),
         ("LTL-drop0.3", "model.mask_keep_ratio", 0.3, "LTL-drop0.3"),  # the name of another flag
         ("L-6-2", "model.encoder_layers", 6, "L-2"),  # the kind of layer, not an abbreviated flag
         ("deep-6", "model.encoder_layers", 6, "deep"),
