@@ -176,7 +176,7 @@ def test_reading_needs_no_fairseq_and_no_pickle(every_kind, tmp_path):
         (["{}/good.pt", "{}/a.safetensors", "--dtype", "fp8"], "--dtype fp8: choose from fp32, fp16, bf16"),
         (
             ["{}/good.pt", "{}/a.safetensors", "--with-weights", "--regenerate"],
-            "--with-weights --regenerate: the first",
+            "--with-weights --regenerate: --with-weights stores all",
         ),
         (["{}/good.pt", "{}/a.safetensors", "--data", "{}/none"], "--data {}/none: does not contain the dictionaries"),
         (["{}/good.pt", "{}/a.safetensors", "--data", "{}"], "--data {}: does not contain the dictionaries"),
