@@ -151,6 +151,11 @@ def test_the_tables_of_a_page_are_those_of_its_archive(archive, tmp_path):
     logs = [line for log in (tmp_path / "runs").glob("*/generate.log") for line in log.read_text().splitlines()]
     assert not [line for line in logs if not line.startswith("Generate ")], "a test set is not ours to give away"
     cli.main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report"), "--no-figures", *flags])
+    if (
+        "--compare" in flags
+    ):  # the report answers this comparison first, so it must be the comparison of the page's first claim
+        first = flags[flags.index("--compare") + 1].partition("-lr")[0]
+        assert re.search(rf"\b{first}\b", re.search(r"^\*\*(.*?)\*\*", page, flags=re.MULTILINE)[1])
     report = figures_of((tmp_path / "report" / "report.md").read_text())
     rows = list(tables_of_arms(page))
     assert rows
