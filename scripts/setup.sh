@@ -164,13 +164,30 @@ pip_run() {
     fi
 }
 
-# Prints every 15 seconds the time since the start and the last line of pip's output.
+# Prints every 15 seconds the time since the start, the step, and the package that pip downloads or installs.
 show_progress() {
-    local line
-    while sleep 15 </dev/null >/dev/null 2>&1; do
-        line=$(tail -n 1 $venv/pip.log 2>/dev/null | sed 's/^ *//' | cut -c 1-100) || true  # there is no such file at first
-        say "$((SECONDS - started)) s${line:+: $line}"
-    done
+    while sleep 15 </dev/null >/dev/null 2>&1; do say "$((SECONDS - started)) s: $(current_work)"; done
+}
+
+# pip's warnings and other lines are only in its log.
+current_work() {
+    local step=preparing package
+    [[ ! -s $venv/step ]] || step=$(<"$venv/step")
+    package=$(sed -n -E \
+        -e 's/^ *Collecting ([^ (]+).*/looking for \1/p' \
+        -e 's/^ *(Downloading|Using cached) ([^ ]*\/)?([^ ]+)( \([0-9][^)]*\))?.*/downloading \3\4/p' \
+        -e 's/^ *Processing ([^ ]*\/)?([^ ]+).*/reading \2/p' \
+        -e 's/^ *Building (wheel|editable) for ([^ ]+).*/building \2/p' \
+        -e 's/^ *Installing collected packages.*/installing the packages/p' \
+        $venv/pip.log 2>/dev/null | tail -n 1 | sed -e 's/-[^- ]*-[^- ]*-[^- ]*\.whl//' -e 's/\.tar\.gz//' -e 's/%2B/+/') || true
+    echo "$step${package:+: $package}"
+}
+
+# begin_step NAME: prints the name of a step. show_progress repeats it.
+begin_step() {
+    say "$1"
+    echo "$1" >$venv/step
+    rm -f $venv/pip.log
 }
 
 # pip skips an index that it cannot read. It then reports that torch does not exist, or installs the torch of another index.
@@ -227,16 +244,16 @@ install_packages() {
     # torch is installed first and packages are built without isolation. Otherwise pip downloads a second torch for building.
     # torch is installed from TORCH_INDEX, the build tools from the default index.
     check_torch_index
-    say "step 1 of 3: build tools"
+    begin_step "step 1 of 3: build tools"
     if [[ -n $pins ]]; then pinned tools; else pip_install "numpy<3" "cython<4" setuptools wheel packaging; fi
     if [[ -z $SYSTEM_TORCH ]]; then
-        say "step 2 of 3: torch ${TORCH_VERSION:-$measured_torch}${TORCH_INDEX:+ from $TORCH_INDEX}"
+        begin_step "step 2 of 3: torch ${TORCH_VERSION:-$measured_torch}${TORCH_INDEX:+ from $TORCH_INDEX}"
         pip_install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "torch==${TORCH_VERSION:-$measured_torch}"
     fi
     torch=$($venv/bin/python -c 'from importlib.metadata import version; print(version("torch"))')
     echo "torch==$torch" >$venv/constraints.txt
     [[ -z $pins ]] || $venv/bin/python scripts/constraints.py plain >>$venv/constraints.txt
-    say "step 3 of 3: fairseq, the plugin and what they need, beside torch $torch"
+    begin_step "step 3 of 3: fairseq, the plugin and what they need, beside torch $torch"
     # Compiling fairseq takes longest, so it runs in the background while the other packages are downloaded.
     set -m  # in its own process group, so that the whole group can be killed
     compile_fairseq &
@@ -250,13 +267,18 @@ install_packages() {
         printf '%s\n' hydra-core==1.3.2 omegaconf==2.3.0 bitarray cffi regex scikit-learn tqdm >>$venv/requirements.txt
         pip_install --no-build-isolation --constraint $venv/constraints.txt --requirement $venv/requirements.txt
     fi
+    echo "step 3 of 3: waiting until fairseq is compiled" >$venv/step
+    rm -f $venv/pip.log
     wait "$compiler" || exit 1  # it has printed the reason
     compiler=
     pip_install --no-build-isolation --find-links $venv/wheels --constraint $venv/constraints.txt --editable ".[$extras]"
     # If SYSTEM_TORCH's Python already has fairseq, its commands are installed there and not here.
     [[ -x $venv/bin/fairseq-train ]] || pip_install --no-deps --ignore-installed $venv/wheels/*.whl
     rm -rf $venv/wheels
+    echo "step 3 of 3: compiling the modules that a training imports" >$venv/step
+    rm -f $venv/pip.log
     compile_quietly
+    rm $venv/step
 }
 
 # Imports the modules of training and translation to compile them. torch imports _dynamo at the first update. Python 3.12 and later

@@ -229,20 +229,41 @@ def test_an_index_of_torch_that_cannot_be_read(clone):
 
 SHOW = r"""
 set -euo pipefail
-eval "$(sed -n '/^say() {/p;/^show_progress() {/,/^}/p' scripts/setup.sh)"
+eval "$(sed -n '/^say() {/p;/^show_progress() {/,/^}/p;/^current_work() {/,/^}/p;/^begin_step() {/,/^}/p' scripts/setup.sh)"
 venv=. started=0 naps=0
 sleep() {
     naps=$((naps + 1))
-    [[ $naps != 2 ]] || printf '%s\n' "Collecting torch" "  Downloading torch-2.13.0.whl (190 MB)" >pip.log
-    ((naps < 3))
+    [[ $naps != 2 ]] || begin_step "step 2 of 3: torch"
+    [[ $naps -le 2 ]] || sed -n "$((naps - 2))p" lines >>pip.log
+    ((naps < 11))
 }
 show_progress
 """
+LINES = """\
+Collecting torch==2.13.0 (from -r requirements.txt (line 3))
+  Downloading https://a.org/whl/torch-2.13.0%2Bcpu-cp311-cp311-manylinux_2_28_x86_64.whl (190.1 MB)
+WARNING: Location 'file:///a/simple/packaging/' is ignored: it is neither a file nor a directory.
+Processing /a/antlr4-python3-runtime-4.9.3.tar.gz (from hydra-core)
+  Preparing metadata (setup.py): started
+Building wheel for fairseq (setup.py): started
+Installing collected packages: torch, sympy
+Successfully installed torch-2.13.0
+"""
 
 
-def test_progress_is_the_time_and_the_last_line_of_pip(clone):
+def test_progress_is_the_time_the_step_and_the_package(clone):
+    """Each line of pip's output is followed by one progress line. Warnings do not appear, and nothing is cut off."""
+    (clone / "lines").write_text(LINES)
     shown = subprocess.check_output(["bash", "-c", SHOW], cwd=clone, text=True)
-    assert re.fullmatch(r"setup: \d+ s\nsetup: \d+ s: Downloading torch-2.13.0.whl \(190 MB\)\n", shown)
+    first, begun, *others = [re.sub(r"\d+ s: ", "", line.removeprefix("setup: ")) for line in shown.splitlines()]
+    assert (first, begun) == ("preparing", "step 2 of 3: torch")
+    assert [line.removeprefix("step 2 of 3: torch") for line in others] == [
+        ": looking for torch==2.13.0",
+        *[": downloading torch-2.13.0+cpu (190.1 MB)"] * 2,
+        *[": reading antlr4-python3-runtime-4.9.3"] * 2,
+        ": building fairseq",
+        *[": installing the packages"] * 2,
+    ]
 
 
 @pytest.mark.slow
