@@ -8,6 +8,7 @@ fairseq starts one process per CUDA device. Without a device, ``--distributed-wo
 
 import functools
 import importlib.util
+import multiprocessing
 import os
 import socket
 from contextlib import contextmanager
@@ -191,6 +192,8 @@ def forwarding_input_errors(main, first=None):
 
 def send_input_error(main, errors, cfg, **kwargs):
     """Run ``main`` in a child process. Send the message of an ``InputError`` to the parent process."""
+    if multiprocessing.parent_process() is not None:
+        start_workers_as_in_one_process()
     try:
         return main(cfg, **kwargs)
     except Exception as error:
@@ -198,6 +201,16 @@ def send_input_error(main, errors, cfg, **kwargs):
         if mistake is not None:
             errors.put(str(mistake))
         raise
+
+
+def start_workers_as_in_one_process():
+    """Let a spawned rank start the workers of its data loaders by fork, as a command with one rank does.
+
+    A spawned process spawns its children too. Each worker of each epoch would import torch and fairseq again, which takes seconds of CPU
+    time, and would unpickle its own copy of the data. fairseq.pdb creates a lock at its import, and Python does not remove the name of a
+    lock that a spawned process creates before it begins its work. At the end of the training, Python would warn of leaked semaphores.
+    """
+    multiprocessing.set_start_method(None, force=True)
 
 
 def describe_exit(rank, error):

@@ -25,6 +25,8 @@ DETAILS = {
 WARNINGS = (
     (r"'pin_memory' argument is set as true but no accelerator is found", UserWarning),
     (r"`torch\.cuda\.amp\.\w+\(args\.\.\.\)` is deprecated", FutureWarning),
+    # fairseq passes this argument. Its replacement would synchronise buffers at the start.
+    (r"`broadcast_buffers` is deprecated", FutureWarning),
     (r"Support for mismatched key_padding_mask and attn_mask is deprecated", UserWarning),
 )
 

@@ -1,6 +1,7 @@
 """Several CPU processes train one model, started by one command or by torchrun. Impossible settings give clear errors."""
 
 import inspect
+import multiprocessing
 import os
 import socket
 import subprocess
@@ -209,6 +210,22 @@ def test_a_mistake_found_by_a_process_that_fairseq_starts_for_a_gpu(run_two, sai
             "mistake", cpu=False, distributed_world_size=1, distributed_init_method=meeting, distributed_backend="gloo"
         )
     assert "Traceback" not in said[1].read_text()
+
+
+def as_a_rank(results):
+    """Report how a spawned process starts its children, and how a rank in it starts the workers of its data loaders."""
+    results.put(multiprocessing.get_start_method())
+    cpu_launch.send_input_error(lambda cfg: results.put(multiprocessing.get_start_method()), None, None)
+
+
+def test_a_spawned_rank_forks_its_workers():
+    spawning = multiprocessing.get_context("spawn")
+    results = spawning.SimpleQueue()
+    rank = spawning.Process(target=as_a_rank, args=(results,))
+    rank.start()
+    rank.join()
+    assert rank.exitcode == 0
+    assert [results.get(), results.get()] == ["spawn", "fork"]
 
 
 def test_obituaries():
