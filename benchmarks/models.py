@@ -6,10 +6,12 @@ import shlex
 import warnings
 
 import torch
-from fairseq import benchmark, options, tasks, utils  # noqa: F401  (benchmark registers the task dummy_mt)
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-from benchmarks.pairs import ROOT
+logging.getLogger("fairseq.tasks.text_to_speech").disabled = True  # "Please install tensorboardX"
+from fairseq import benchmark, options, tasks, utils  # noqa: E402, F401  (benchmark registers the task dummy_mt)
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf  # noqa: E402
+
+from benchmarks.pairs import ROOT  # noqa: E402
 
 TRAINING = "--dropout 0.1 --optimizer adam --lr 1e-3 --lr-scheduler inverse_sqrt --warmup-updates 800 --clip-norm 1.0"
 COMMON = (
