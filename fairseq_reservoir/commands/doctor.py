@@ -1,4 +1,4 @@
-"""``fairseq-reservoir doctor``: versions, repairs of the installed fairseq, features of the machine, and advice."""
+"""``fairseq-reservoir doctor``: features of the machine, advice, versions, and repairs of the installed fairseq."""
 
 import importlib.util
 import os
@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..fairseq_repairs.version import __version__
 
 HELP = """\
-Prints versions, repairs of fairseq, threads, features of the processor and the GPUs, and advice. A repair is this plugin's fix of a defect
+Prints threads, features of the processor and the GPUs, advice, versions, and repairs of fairseq. A repair is this plugin's fix of a defect
 in the installed fairseq. Start an issue report with this output. The command needs no network. If torch or fairseq is not installed, the
 command lists the missing packages.
 
@@ -39,6 +39,7 @@ OPTIONAL = (
     ("submitit", ("submitit",), "submitit", "fairseq-reservoir sweep --slurm"),
     ("subword_nmt", ("subword-nmt",), "subword-nmt>=0.3.8", "--bpe subword_nmt"),
     ("constriction", ("constriction",), "constriction>=0.4.1", "export --compact and the files it writes"),
+    ("tensorboardX", ("tensorboardX",), "tensorboardX>=2.6", "--tensorboard-logdir"),
     ("ctranslate2", ("ctranslate2",), "ctranslate2>=4.8", "translate and materialize --ctranslate2"),
 )
 # Versions with which the tests have passed. "torch 2.13" stands for all versions 2.13.*.
@@ -53,7 +54,7 @@ _NAME = 23
 def add_parser(commands) -> None:
     parser = commands.add_parser(
         "doctor",
-        help="print versions, repairs of fairseq, threads, processor, GPUs and advice, for issue reports",
+        help="print threads, processor, GPUs, advice, versions and repairs of fairseq, for issue reports",
         description=HELP,
     )
     parser.set_defaults(run=run)
@@ -61,8 +62,8 @@ def add_parser(commands) -> None:
 
 def run(known, fairseq_flags) -> str:
     advice: list[str] = []
-    sections = [_versions(advice), _repairs(advice), _machine(advice)]
-    sections.append(["advice", *(f"  {line}" for line in advice or ["nothing to do"])])
+    versions, repairs, machine = _versions(advice), _repairs(advice), _machine(advice)  # each may add advice
+    sections = [machine, ["advice", *(f"  {line}" for line in advice or ["nothing to do"])], versions, repairs]
     return "\n\n".join("\n".join(lines) for lines in sections)
 
 
@@ -150,9 +151,8 @@ def _repairs(advice):
         return [f"repairs of fairseq: none, because fairseq cannot be loaded ({_one_line(error)})"]
     if off := [one.name for one in REPAIRS if one.state == SWITCHED_OFF]:
         advice.append(f"{WITHOUT}: switches off {', '.join(off)}; defects of fairseq may change the results")
-    head = f"repairs of fairseq ({WITHOUT}=NAME,NAME switches some off)"
     return [
-        head,
+        f"repairs of fairseq, for reference ({WITHOUT}=NAME,NAME switches some off)",
         *(_line(one.name, f"{_state(one):<18}to {one.purpose[0].lower()}{one.purpose[1:]}") for one in REPAIRS),
     ]
 

@@ -30,9 +30,12 @@ def doctor(*flags, **environment):
 
 
 def parse_report(finished):
-    """Return the indented lines by their first word, the advice, and the text before the advice."""
+    """Return the indented lines by their first word, the advice, and the text without the advice."""
     assert finished.returncode == 0 and "Traceback" not in finished.stderr, finished.stderr
-    text, advice = finished.stdout.split("\nadvice\n")
+    machine, advice, versions, repairs = finished.stdout.split("\n\n")
+    assert machine.startswith("machine\n") and advice.startswith("advice\n") and versions.startswith("versions\n")
+    assert repairs.startswith("repairs of fairseq")
+    text = "\n".join((machine, versions, repairs))
     return dict(line.split(maxsplit=1) for line in text.splitlines() if line.startswith("  ")), advice, text
 
 
