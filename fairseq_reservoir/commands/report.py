@@ -82,11 +82,12 @@ def add_parser(commands) -> None:
 
 
 def run(known, fairseq_flags):
-    from ..studies.report import ReportOptions, answers, report
+    from ..studies.report import ReportOptions, answers, folder, report
     from ..studies.report.cells import plural
 
     study = report(ReportOptions(**{field.name: getattr(known, field.name) for field in fields(ReportOptions)}))
     runs = sum(len(arm.runs) for arm in study.arms)
     counts = f"{plural(len(study.arms), 'arm')}, {plural(runs, 'run')}, {len(study.skipped)} left out"
     lines = [f"{question} {sentence}" for question, sentence in answers(study)]
-    return "\n".join([*lines, f"{known.out}/index.html: {counts}"])
+    lines.append(f"{known.out}/index.html is the page: {counts}. {known.out} also has {folder.description(known.out)}.")
+    return "\n".join(lines)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...files import read_text, replacing, why
+from .cells import listed, plural
 
 # This file lists the files of a report, one per line. Its first line marks the folder as a report.
 _LIST = "files.txt"
@@ -81,6 +82,16 @@ def write(out: str, files: dict[str, bytes]) -> None:
         _replace(folder / _LIST, _listing(files))
     except OSError as error:
         raise InputError(f"--out {out}: cannot be written ({why(error)})") from error
+
+
+def description(out: str) -> str:
+    """Describe in words the files of the report in ``out``, except its page."""
+    names = _earlier(Path(out)) or set()
+    tables, figures = (sum(name.endswith(ending) for name in names) for ending in (".csv", ".png"))
+    parts = ["report.md (the same as text)", f"tables/ ({plural(tables, 'table')} as CSV, LaTeX and Markdown)"]
+    if figures:
+        parts.append(f"figures/ ({plural(figures, 'figure')} as PNG and PDF)")
+    return listed(parts)
 
 
 def _check_kinds(out):

@@ -108,7 +108,11 @@ def test_the_answers_open_every_output(tmp_path, capsys):
     *lines, last = capsys.readouterr().out.splitlines()
     found = answered(tmp_path / "runs", baseline="dense")
     assert lines == [f"{question} {sentence}" for question, sentence in found.items()]
-    assert last == f"{tmp_path}/out/index.html: 4 arms, 10 runs, 0 left out"
+    out = tmp_path / "out"
+    tables = len(list(out.glob("tables/*.csv")))
+    written = f"report.md (the same as text) and tables/ ({tables} tables as CSV, LaTeX and Markdown)"
+    assert last == f"{out}/index.html is the page: 4 arms, 10 runs, 0 left out. {out} also has {written}."
+    assert tables > 3 and len(list(out.glob("tables/*.tex"))) == tables == len(list(out.glob("tables/*.md")))
     page, text = ((tmp_path / "out" / name).read_text() for name in ("index.html", "report.md"))
     for question, sentence in found.items():
         assert page.index(f"<dt>{question}</dt><dd>{sentence.replace(chr(39), '&#x27;')}</dd>") < page.index("<table>")

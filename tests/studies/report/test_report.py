@@ -48,7 +48,9 @@ def study(tmp_path_factory, toy_data):
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPROFILEIMPORTTIME": "1"}, capture_output=True, text=True,
     )  # fmt: skip
     *answered, last = ended.stdout.splitlines() or [""]
-    assert last == f"{folder}/out/index.html: 5 arms, 12 runs, 0 left out", ended.stderr
+    assert last.startswith(f"{folder}/out/index.html is the page: 5 arms, 12 runs, 0 left out. "), ended.stderr
+    figures = len(list((folder / "out").glob("figures/*.png")))
+    assert last.endswith(f" and figures/ ({figures} figures as PNG and PDF).") and figures > 3
     assert [line.split("?")[0] for line in answered] == [
         "Which arm is best", "By how much", "Is that significant", "How long does it train", "How large is it", "How many seeds",
     ]  # fmt: skip
