@@ -245,6 +245,18 @@ def test_a_mistake_is_one_line(run_hydra, tmp_path, override, message):
     assert list(tmp_path.rglob("*.pt")) == []
 
 
+def test_a_relative_path_in_a_folder_of_hydra(run_hydra, tmp_path, monkeypatch):
+    """Without `hydra.run.dir: .`, hydra starts the training in a new folder, where the relative path names nothing."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data-bin").mkdir()
+    (line,) = run_hydra("task.data=data-bin", f"hydra.run.dir={tmp_path}/of-hydra")
+    started = f"the training starts in hydra's {tmp_path}/of-hydra"
+    assert (
+        line
+        == f"fairseq-hydra-train: error: task.data=data-bin: {started}; give the full path, task.data={tmp_path}/data-bin"
+    )
+
+
 def test_one_of_several_jobs_does_not_end_the_others(run_hydra, tmp_path):
     """Two jobs; the first has an invalid letter."""
     save = "checkpoint.save_dir=" + str(tmp_path / "${model.reservoir_encoder}")

@@ -29,6 +29,7 @@ def checkpoint(toy_data, tmp_path_factory):
         (f"{TRAIN} --arch reservoir_transformer --user-dir nowhere", "FileNotFoundError:"),
         (f"{TRAIN} --arch reservoir_transformer", "invalid choice: 'reservoir_transformer'"),
         (f"{TRAIN} --arch reservoir_transformer --user-dir {ROOT}", "invalid choice: 'reservoir_transformer'"),
+        (f"score --sys {__file__} --ref {__file__} --sacrebleu", "TypeError: BLEU: Each element of"),
         ("generate {data} --cpu --path {checkpoint}", "KeyError: \"'_name'\""),
         ("generate {data} --cpu --path {checkpoint}" + f" --user-dir {ROOT}", "KeyError: \"'_name'\""),
         (

@@ -57,6 +57,7 @@ class DataFlags:
     target_lang: Optional[str] = None
     dataset_impl: Any = None
     regression_target: Optional[bool] = None
+    upsample_primary: Optional[int] = None
 
 
 @dataclass

@@ -12,6 +12,8 @@ from types import SimpleNamespace
 from fairseq import utils
 from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import IndexedDataset, infer_dataset_impl
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import to_absolute_path
 
 from ..errors import InputError
 from ..fairseq_repairs import index_files
@@ -89,6 +91,9 @@ def check_translation(cfg, folders, scan, chosen=None):
         )
     names = [os.path.join(folder, f"dict.{language}.txt") for language in pair]
     entries = check_dictionaries(names)
+    for shard, split, combine, _, _ in chosen or splits(cfg, folders):
+        if combine and is_given(shard, f"{split}1", pair, impl_of(task)):
+            refuse_no_upsampling(task, shard, split)
     for shard, split, combine, flag, is_whole in chosen or splits(cfg, folders):
         scan_of_split = scan if is_whole else None
         for k in itertools.count():
@@ -97,6 +102,22 @@ def check_translation(cfg, folders, scan, chosen=None):
             found = check_sides(shard, name, pair, impl_of(task), required, [*zip(entries, names)], scan_of_split)
             if not (combine and found):
                 break
+
+
+def is_given(folder, split, pair, impl):
+    """Whether the source of a split exists in a form that ``impl`` reads."""
+    prefixes = [os.path.join(folder, f"{split}.{first}-{second}.{pair[0]}") for first, second in (pair, pair[::-1])]
+    return any(map(IndexedDataset.exists, prefixes)) or impl == "raw" and any(map(os.path.isfile, prefixes))
+
+
+def refuse_no_upsampling(task, folder, split):
+    """Refuse ``--upsample-primary -1``, fairseq's default, for a split of several files. fairseq would repeat the first one -1 times."""
+    times = read(DataFlags, task).upsample_primary
+    if times is not None and times < 1:
+        raise InputError(
+            f"--upsample-primary {times}: {folder} has {split} and {split}1, which are trained on together; give the number of times that "
+            f"{split} is repeated, as in --upsample-primary 1"
+        )
 
 
 def check_text(cfg, folders, scan, chosen=None):
@@ -181,6 +202,12 @@ def splits(cfg, folders):
 
 def check_folder(folder):
     if not os.path.isdir(folder):
+        # hydra may start the training in a folder of its own.
+        full = to_absolute_path(folder) if HydraConfig.initialized() else folder
+        if full != folder and os.path.isdir(full):
+            raise MissingFile(
+                f"task.data={folder}: the training starts in hydra's {os.getcwd()}; give the full path, task.data={full}"
+            )
         raise MissingFile(f"DATA: {folder} is not a folder; {MAKE_IT} --destdir")
 
 

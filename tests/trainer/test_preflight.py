@@ -41,6 +41,19 @@ def test_missing_folder(refusal, tmp_path):
     )
 
 
+@pytest.mark.parametrize("flags, is_refused", [((), True), (("--upsample-primary", 2), False)])
+def test_a_split_of_two_files(make_corpus, refusal, run_fairseq, tiny_training, flags, is_refused):
+    """fairseq's default would repeat the first file -1 times."""
+    data = make_corpus()
+    for file in list(data.glob("train.*")):
+        shutil.copy(file, data / file.name.replace("train.", "train1.", 1))
+    if is_refused:
+        message = f"--upsample-primary -1: {data} has train and train1, which are trained on together; give the number of times that "
+        assert refusal(data, *flags) == f"{message}train is repeated, as in --upsample-primary 1"
+    else:
+        run_fairseq("train", data, *tiny_training, "--max-update", 1, "--no-save", *flags)
+
+
 def test_folder_without_data(refusal, tmp_path):
     (tmp_path / "data").mkdir()
     assert f"no file such as train.en-de.en.idx in {tmp_path}/data" in refusal(tmp_path / "data")
