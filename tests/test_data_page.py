@@ -44,3 +44,15 @@ def test_text_of_ones_own(tmp_path):
         tmp_path / "data-bin", "--max-update", 2, "--batch-size", 20, "--save-dir", tmp_path / "checkpoints"
     )
     assert trained.trainer.get_num_updates() == 2
+
+
+def test_pieces_without_text_are_refused_in_one_line(tmp_path):
+    """SentencePiece would end in an internal error. The first file is empty, the second is missing."""
+    (tmp_path / "train.en").touch()
+    command = [sys.executable, ROOT / "examples/quickstart/pieces.py", tmp_path, "en", "de", "100", tmp_path / "out"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (1, f"pieces: {tmp_path}/train.en: is empty\n")
+    (tmp_path / "train.en").write_text("a line\n")
+    assert (
+        subprocess.run(command, capture_output=True, text=True).stderr == f"pieces: {tmp_path}/train.de: no such file\n"
+    )

@@ -15,6 +15,10 @@ from pairs import read_lines, write_lines
 def main():
     folder, src, tgt, size, output = sys.argv[1:]
     model = Path(output, "joint")
+    for language in (src, tgt):
+        text = Path(folder, f"train.{language}")
+        if not text.is_file() or not text.stat().st_size:
+            sys.exit(f"pieces: {text}: {'is empty' if text.is_file() else 'no such file'}")
     model.parent.mkdir(parents=True, exist_ok=True)
     sentencepiece.SentencePieceTrainer.train(
         input=[f"{folder}/train.{language}" for language in (src, tgt)],
