@@ -1,6 +1,7 @@
 """docs/data.md: its commands turn a folder of text into data, with which a model is trained."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 from tests.support import programs
