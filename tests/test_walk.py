@@ -38,7 +38,7 @@ def test_the_walk_of_the_page():
     task = Namespace(source_dictionary=words, target_dictionary=words)
     called = files_called(lambda: ReservoirTransformer.build_model(options, task))
     walk = re.search(
-        r"^`LFLFL`, from flag to frozen tensor: (.*?)\. (These files are looked up.*?)\.$",
+        r"^`LFLFL`, from flag to frozen tensor: (.*?)\. (Other files on the way are.*?)\.$",
         PAGE,
         flags=re.DOTALL | re.MULTILINE,
     )

@@ -75,7 +75,7 @@ class MemoryLog:
         trainer.cuda_env = self.environment if wanted else None
 
 
-class QuickConfig:
+class CachedConfig:
     """Configuration that caches each value it returns. fairseq reads about fifty values per update, and omegaconf's lookup is slow."""
 
     def __init__(self, cfg: Any) -> None:
@@ -83,21 +83,21 @@ class QuickConfig:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.whole, name)
-        value = QuickConfig(value) if isinstance(value, DictConfig) else value
+        value = CachedConfig(value) if isinstance(value, DictConfig) else value
         self.__dict__[name] = value
         return value
 
 
 @contextmanager
-def reading_quickly(trainer: Any, wanted: bool) -> Iterator[None]:
-    """Inside the block, ``trainer.cfg`` is ``trainer.quick_cfg`` if ``wanted``.
+def cached_configuration(trainer: Any, wanted: bool) -> Iterator[None]:
+    """Inside the block, ``trainer.cfg`` is ``trainer.cached_cfg`` if ``wanted``.
 
     Otherwise it is the original configuration, which can be saved.
     """
     before = trainer.cfg
     if wanted:
-        trainer.cfg = trainer.quick_cfg
-    elif isinstance(before, QuickConfig):
+        trainer.cfg = trainer.cached_cfg
+    elif isinstance(before, CachedConfig):
         trainer.cfg = before.whole
     try:
         yield

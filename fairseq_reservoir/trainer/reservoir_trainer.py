@@ -21,7 +21,7 @@ from ..speed.fast_half import use_lists
 from ..speed.graphs import start as graphs_start
 from ..speed.graphs.packed import PackedBatch
 from ..speed.host_values import HostValues
-from ..speed.short_updates import MemoryLog, QuickConfig, reading_quickly, seed_generators, shorten_updates
+from ..speed.short_updates import CachedConfig, MemoryLog, cached_configuration, seed_generators, shorten_updates
 from . import (
     backskip_updates as backskip_hooks,
     frozen_guard,
@@ -42,8 +42,10 @@ class ReservoirTrainer(Trainer):
     """fairseq's trainer for every model of this package. Without flags of the package it trains as fairseq's trainer does."""
 
     graphs = None  # the recorded steps of --cuda-graphs
-    memory_log: MemoryLog | None = None  # these two with --fast on a GPU
-    quick_cfg: QuickConfig | None = None
+    memory_log: MemoryLog | None = None  # with --fast on a GPU
+    cached_cfg: CachedConfig | None = (
+        None  # with --fast on a GPU: cfg for the updates, without omegaconf's slow lookups
+    )
     products: str | None = None  # with --fast in fp32 on a CPU: the library for matrix products
     host_values: HostValues | None = None  # with --fast on a GPU: the values that an update copies to the host
 
@@ -66,7 +68,7 @@ class ReservoirTrainer(Trainer):
         if self.cuda and fast.is_enabled(cfg):
             self.host_values = HostValues()
             self.memory_log = MemoryLog(self, cfg.common.log_interval)
-            self.quick_cfg = QuickConfig(cfg)
+            self.cached_cfg = CachedConfig(cfg)
         threads.set_threads()
         long_samples.check_validation(self)
         model_log.log_slot_table(self)
@@ -78,7 +80,7 @@ class ReservoirTrainer(Trainer):
     def _build_optimizer(self):
         """Build the optimizer when the training starts, and again when a checkpoint is loaded."""
         freeze_skip_hooks.thaw_scheduled(self)
-        with reading_quickly(self, wanted=False):  # fairseq may build it in the first update
+        with cached_configuration(self, wanted=False):  # fairseq may build it in the first update
             super()._build_optimizer()
         nothing_to_train.skip_backward_without_gradient(self)
         freeze_skip_hooks.bind_optimizer(self)
@@ -142,12 +144,12 @@ class ReservoirTrainer(Trainer):
         freeze_cache.check_and_report(self)
         super().begin_epoch(epoch)
         if self.graphs:
-            self.graphs.look_again()
+            self.graphs.collect_tensors_again()  # a task may have replaced some at the start of the epoch
 
     @metrics.aggregate("train")
     def train_step(self, samples, raise_oom=False):
         """Run one update: forward and backward pass and optimizer step. fairseq calls ``set_num_updates`` within the update."""
-        with reading_quickly(self, wanted=self.quick_cfg is not None):
+        with cached_configuration(self, wanted=self.cached_cfg is not None):
             backskip_hooks.begin_update(self)
             if self.host_values:
                 self.host_values.begin_update()
@@ -224,7 +226,7 @@ class ReservoirTrainer(Trainer):
             InputError: a frozen tensor has changed since the training started.
         """
         frozen_guard.refuse_changes(self, filename)
-        with reading_quickly(self, wanted=False):  # fairseq saves in an update that fails
+        with cached_configuration(self, wanted=False):  # fairseq saves in an update that fails
             path = super().save_checkpoint(
                 filename, {**extra_state, **origin.run_id(self), **stopping.patience_state()}
             )

@@ -6,7 +6,7 @@ from omegaconf import DictConfig
 from torch import nn
 
 from fairseq_reservoir.masks.masked_weight import masked_modules
-from fairseq_reservoir.speed.short_updates import QuickConfig, reading_quickly, shorten_updates
+from fairseq_reservoir.speed.short_updates import CachedConfig, cached_configuration, shorten_updates
 from tests.support.commands import train
 
 MASKS = "--arch supermask_one_layer_transformer --encoder-layers 2 --decoder-layers 1 --max-update 2 --no-save".split()
@@ -47,17 +47,17 @@ def test_a_quick_configuration_looks_up_each_value_once():
             looked.append(name)
             return super().__getattr__(name)
 
-    quick = QuickConfig(Slow({"common": {"seed": 3}}))
+    quick = CachedConfig(Slow({"common": {"seed": 3}}))
     looked.clear()
     assert [quick.common.seed for _ in range(5)] == [3] * 5 and looked.count("common") == 1
 
 
 def test_an_update_reads_quickly_but_saves_the_whole_configuration():
     whole = DictConfig({"common": {"seed": 3}})
-    trainer = SimpleNamespace(cfg=whole, quick_cfg=QuickConfig(whole))
-    with reading_quickly(trainer, wanted=True):
-        assert trainer.cfg is trainer.quick_cfg
-        with reading_quickly(trainer, wanted=False):
+    trainer = SimpleNamespace(cfg=whole, cached_cfg=CachedConfig(whole))
+    with cached_configuration(trainer, wanted=True):
+        assert trainer.cfg is trainer.cached_cfg
+        with cached_configuration(trainer, wanted=False):
             assert trainer.cfg is whole
-        assert trainer.cfg is trainer.quick_cfg
+        assert trainer.cfg is trainer.cached_cfg
     assert trainer.cfg is whole

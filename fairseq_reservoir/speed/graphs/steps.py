@@ -195,7 +195,7 @@ class GraphedSteps:
         self._state = state
         self.forget()
 
-    def look_again(self) -> None:
+    def collect_tensors_again(self) -> None:
         """Let the next step collect the parameters and buffers of the model again, because a task may have replaced some."""
         self._held = []
 

@@ -134,11 +134,11 @@ def test_a_parameter_that_a_task_replaces_at_an_epoch():
     training = Training(Rerun())
     for _ in range(3):
         training.update(batch([3, 3]))
-    training.steps.look_again()  # nothing was replaced
+    training.steps.collect_tensors_again()  # nothing was replaced
     training.update(batch([3, 3]))
     assert len(training.steps.recordings) == 1
     training.inner.weight = nn.Parameter(torch.ones(6))
-    training.steps.look_again()
+    training.steps.collect_tensors_again()
     assert training.update(batch([3, 3])) == [0, 0, 0, 2, 0, 0]
     assert not training.steps.recordings
 
