@@ -4,7 +4,6 @@ import logging
 import os
 from logging.handlers import WatchedFileHandler
 
-from fairseq import tasks
 from fairseq.logging import progress_bar
 
 from .repair import repair, wrap
@@ -18,18 +17,19 @@ def write_times_into_log_files():
     """Write the time of day into each line of ``--log-file``, and each record once.
 
     fairseq gives its file handlers no format. It adds a handler at the start of each epoch, so the records of epoch N appear N times. The
-    configuration, the first line, is written before a hook is called, and stays without its time.
+    configuration, the first line, is written before a hook is called, and stays without its time. ``trainer.building`` calls
+    ``format_log_file`` before the task is set up.
     """
-    wrap(tasks, "setup_task", format_log_file)
     wrap(progress_bar, "progress_bar", add_one_handler)
 
 
-def format_log_file(original, *args, **kwargs):
-    """Give the file handlers of fairseq-train a format before the task is set up."""
+def format_log_file():
+    """Give the file handlers of fairseq-train a format."""
+    if not write_times_into_log_files.is_applied:
+        return
     for handler in logging.getLogger("fairseq_cli.train").handlers:
         if isinstance(handler, logging.FileHandler) and handler.formatter is None:
             handler.setFormatter(FORMAT)
-    return original(*args, **kwargs)
 
 
 def add_one_handler(original, *args, log_file=None, **kwargs):

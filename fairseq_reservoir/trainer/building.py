@@ -5,7 +5,7 @@ import os
 from fairseq.utils import split_paths
 
 from ..checkpoint import fairseq_loader, unregistered
-from ..fairseq_repairs import flag_errors, long_samples
+from ..fairseq_repairs import flag_errors, log_files, long_samples
 from ..fairseq_repairs.error_report import SEE_DATA
 from ..fairseq_repairs.given import Given
 from ..fairseq_repairs.index_files import MAKE_IT
@@ -13,11 +13,12 @@ from .data_files import MissingFile
 
 
 def setup_task(original, cfg, *args, **kwargs):
-    """Hook of ``tasks.setup_task``. Report a missing data folder or dictionary in one line.
+    """Hook of ``tasks.setup_task``. Format the lines of ``--log-file``, and report a missing data folder or dictionary in one line.
 
     Raises:
         InputError: the task is not registered, or the data folder or a dictionary is missing.
     """
+    log_files.format_log_file()
     unregistered.check_task(cfg)
     try:
         return original(cfg, *args, **kwargs)
