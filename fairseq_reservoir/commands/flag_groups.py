@@ -98,6 +98,7 @@ def _explained(option: dataclasses.Field) -> str:
 def _of_fairseq(shown) -> str:
     names = (name for name in TRANSFORMER if name not in shown)
     flags = textwrap.fill("  ".join(map(flag_of, names)), WIDTH - 2, break_on_hyphens=False)
-    return "flags of fairseq's own transformer (fairseq-train --help lists the flags of training):\n" + textwrap.indent(
-        flags, "  "
+    return (
+        "fairseq's own flags of the transformer (fairseq-train --help lists the flags of training):\n"
+        + textwrap.indent(flags, "  ")
     )

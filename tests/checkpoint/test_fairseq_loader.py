@@ -59,7 +59,7 @@ def test_random_tensors_are_regenerated_only_in_our_models(every_kind, exported,
         (model,), _ = checkpoint_utils.load_model_ensemble([str(path)], arg_overrides=overrides)
         assert model.regenerate_weights
     monkeypatch.delattr(DescribedInCheckpoint, "regenerate_weights")
-    line = "^--regenerate-weights .*: works only with --arch reservoir_..., supermask_... and frozen_..., but .* has reservoir_tr"
+    line = "^--regenerate-weights .*: works only with --arch reservoir_..., supermask_... and frozen_..., but .* is a reservoir_tr"
     with pytest.raises(InputError, match=line):
         checkpoint_utils.load_model_ensemble([str(every_kind.path)], arg_overrides=overrides)
 

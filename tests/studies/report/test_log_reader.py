@@ -210,7 +210,9 @@ def test_one_log_per_folder(tmp_path):
         find_runs([tmp_path / "nowhere"])
     again = tmp_path / "a-1" / "again.log"
     assert [run.log_file for run in find_runs([again, again])] == [again]
-    with pytest.raises(InputError, match="RUNS .*again.log: .*/a-1/train.log is in the same folder"):
+    with pytest.raises(
+        InputError, match="RUNS .*again.log: .*/a-1/train.log is the log of another run in the same folder"
+    ):
         find_runs([tmp_path / "a-1" / "train.log", again])
 
 
