@@ -100,7 +100,7 @@ def test_sides_of_different_length(refusal, make_corpus, split):
     for suffix in ("idx", "bin"):
         shutil.copy(other / f"{split}.en-de.de.{suffix}", data / f"{split}.en-de.de.{suffix}")
     count = {"train": 21, "train1": 6, "valid": 5}[split]
-    assert refusal(data) == (
+    assert refusal(data, "--upsample-primary", "1") == (
         f"{data}/{split}.en-de.en.idx has {count} sentences and {data}/{split}.en-de.de.idx has 4;"
         " both need the same number of sentences"
     )
