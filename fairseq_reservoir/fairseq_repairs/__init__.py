@@ -1,4 +1,4 @@
 """Repairs of the installed fairseq. Each repair is applied once.
 
-If the defect is cheap to detect, its repair is applied only to versions of fairseq and its libraries that have the defect.
+If a defect can be detected cheaply, the repair is applied only if the installed version of fairseq or of a library has the defect.
 """

@@ -51,10 +51,10 @@ def most_kept() -> int | None:
 def keep_freed_memory():
     """Keep freed memory for the next training step, and do not return it to the kernel.
 
-    When a tensor above 32 MiB is freed, glibc returns its memory to the kernel. The same happens to many smaller tensors. The next step
-    requests the memory again. A step of a small Transformer causes about 130,000 page faults, each of which fills a page with zeros. These
-    page faults take a tenth of the step's time. With this repair a process never returns memory, unless ``FAIRSEQ_RESERVOIR_KEPT_MIB``
-    sets a limit. Results do not change.
+    When a tensor above 32 MiB is freed, glibc returns its memory to the kernel. glibc also returns the memory of many smaller tensors. The
+    next step requests all this memory again. A step of a small Transformer causes about 130,000 page faults, each of which fills a page
+    with zeros. These page faults take a tenth of the step's time. With this repair a process never returns memory, unless
+    ``FAIRSEQ_RESERVOIR_KEPT_MIB`` sets a limit. Results do not change.
 
     Raises:
         InputError: ``FAIRSEQ_RESERVOIR_KEPT_MIB`` is not valid.

@@ -38,7 +38,7 @@ def save(state, stream) -> None:
 
 
 class _Sealing:
-    """Stream that hashes all written bytes. It delays the end record of the archive, to insert the length of the comment."""
+    """Stream that hashes all written bytes. The stream delays the end record of the archive, to insert the length of the comment."""
 
     def __init__(self, stream):
         self.stream, self.hash, self.last = stream, hashlib.sha256(), b""
@@ -71,13 +71,13 @@ class _Sealing:
 
 
 def is_archive(stream: BinaryIO) -> bool:
-    """Whether a file is a complete or damaged archive: whether it begins or ends like an archive, or is empty."""
+    """Whether a file begins or ends like an archive, or is empty. Damaged archives also count as archives."""
     end, sealed_end = _ends(stream)
     return _at(stream, 0, 2) in (b"", b"PK") or _END_MAGIC in (end[:4], sealed_end[:4])
 
 
 def damage(stream: BinaryIO) -> str | None:
-    """Describe the damage in an archive of ``torch.save`` or ``save``. Return None if there is no damage."""
+    """Describe the damage in an archive that ``torch.save`` or ``save`` has written. Return None if there is no damage."""
     end, sealed_end = _ends(stream)
     if end.startswith(_END_MAGIC) and end.endswith(b"\0\0"):  # no comment
         return _damaged_record(stream)
@@ -111,7 +111,7 @@ def _sha256(stream, size):
 
 
 def _damaged_record(stream):
-    """Describe the first record with a wrong CRC-32, or the damage of the list of records. Return None if there is no damage."""
+    """Describe the first record with a wrong CRC-32, or the damage in the list of records. Return None if there is no damage."""
     try:
         with zipfile.ZipFile(stream) as archive:
             entries = archive.infolist()

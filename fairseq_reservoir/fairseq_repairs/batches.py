@@ -19,8 +19,8 @@ def _drops_the_last_batch() -> bool:
 def keep_last_batch():
     """Keep the last batch when its size is not a multiple of ``--required-batch-size-multiple`` (default 8).
 
-    Since data2vec 2.0 (December 2022) fairseq drops such a batch, in training, validation and generation. Sentences are sorted from short
-    to long, so up to seven of the longest sentences are missing. Of 60 test lines fairseq scores 56, and of 5 test lines none. Batches are
+    Since data2vec 2.0 (December 2022) fairseq drops this batch, in training, validation and generation. Sentences are sorted from short to
+    long, so up to seven of the longest sentences are missing. fairseq scores 56 of 60 test lines, and none of 5 test lines. Batches are
     consecutive slices of ``indices``, so the dropped batch is the end of ``indices``.
     """
 

@@ -1,4 +1,4 @@
-"""Repairs of reading checkpoints and of their contents. The module ``saving`` repairs writing."""
+"""Repairs of the contents of checkpoints and of how fairseq reads them. The module ``saving`` repairs how fairseq writes them."""
 
 import argparse
 import re
@@ -14,7 +14,7 @@ from .repair import repair, wrap
 
 @repair("no-programs")
 def load_no_programs():
-    """Pass ``weights_only=True`` to every call of ``torch.load`` that does not set it, in any environment.
+    """Run no program that a checkpoint contains: pass ``weights_only=True`` to every ``torch.load`` that does not set it.
 
     fairseq never sets ``weights_only``. Many users set TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD to avoid the error that
     ``trust_classes_in_checkpoints`` describes. With this variable, a checkpoint from another person could run any program. A call with
@@ -42,14 +42,14 @@ def trust_classes_in_checkpoints():
 
 @repair("pruned-stacks")
 def prune_each_stack_once():
-    """Prune each stack of ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` once (fairseq #1403).
+    """Prune encoder and decoder only once with ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` (fairseq #1403).
 
-    ``prune_state_dict`` drops every layer that is not in a list, so a list for one stack removes all layers of the other stack. A training
-    renumbers the kept layers and saves them together with the list. When fairseq resumes or translates, it prunes the kept layers again,
-    and ends with "Missing key(s) in state_dict". For an architecture of ``TransformerModel``, fairseq cannot use any list from the command
-    line, because it parses the list as numbers and later expects text.
+    ``prune_state_dict`` drops every layer that no list contains. If only one stack has a list, all layers of the other stack are removed. A
+    training renumbers the kept layers and saves them together with the list. When fairseq resumes or translates, it prunes the kept layers
+    again, and ends with "Missing key(s) in state_dict". With an architecture of ``TransformerModel``, no list from the command line works,
+    because fairseq parses the list as numbers and later expects text.
 
-    With this repair, a stack is not pruned again if it has as many layers as its list has numbers. ``trainer.reading_flags`` calls
+    With this repair, a stack that has as many layers as its list has numbers is not pruned again. ``trainer.reading_flags`` calls
     ``write_layers_as_text``.
     """
 

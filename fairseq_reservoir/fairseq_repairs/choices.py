@@ -1,4 +1,4 @@
-"""Hints for choices such as ``--lr-scheduler``: name the flags that a choice requires, and the choice that an unknown flag belongs to.
+"""Hints in error messages: the flags that ``--lr-scheduler NAME`` or a similar choice requires, and the choice that has an unknown flag.
 
 The hints help a user who gives flags of this package without an ``--arch`` of this package, or copies half of a recipe. Plain fairseq ends
 in a traceback, or prints "unrecognized arguments" after 150 lines of usage.
@@ -104,7 +104,8 @@ def owners_of_unknown(command: str | None, unrecognized: list[str], words: list[
     Args:
         command: name of the command, such as ``fairseq-train``.
         unrecognized: the words of the command line that argparse does not recognize.
-        words: the whole command line. If a flag belongs to several choices, those most similar to the command line's choices come first.
+        words: the whole command line. If a flag belongs to several choices, the first ones named are most similar to those on the command
+            line.
     """
     flags = [word.split("=")[0] for word in unrecognized if word.startswith("--")]
     found = ""
@@ -127,7 +128,7 @@ def _kinds(command):
 
 
 def _choices(kind, chosen):
-    """Return the classes of a registry by name. For each model, only the architecture nearest to ``chosen`` is listed."""
+    """Return the classes of a registry by name. For each model, list only the architecture with the name most similar to ``chosen``."""
     if kind == "task":
         return {name: made for name, made in TASK_REGISTRY.items() if not name.startswith("dummy_")}
     if kind != "arch":

@@ -2,8 +2,8 @@
 
 fairseq starts one process per CUDA device. Without a device, ``--distributed-world-size 2`` starts no process at all and ends with status
 0. Under torchrun every process trains its own model, or ends in a division by the number of devices, which is 0.
-``start_processes_on_cpus`` repairs this. With CUDA (a device, and no ``--cpu``) fairseq starts its processes as before. In both cases, an
-``InputError`` of a child process ends the command with one line instead of the child's traceback.
+``start_processes_on_cpus`` repairs this. With a CUDA device and without ``--cpu``, fairseq starts its processes as before. On CPUs and on
+GPUs, an ``InputError`` of a child process ends the command with one line instead of the child's traceback.
 """
 
 import functools
@@ -26,9 +26,9 @@ from .repair import repair
 
 @repair("cpu-processes")
 def start_processes_on_cpus():
-    """Start ranks without CUDA too, and report an ``InputError`` of a rank in one line.
+    """Start several ranks on CPUs, and report an ``InputError`` of a rank in one line.
 
-    The repair is ``call_main``, which ``trainer.preflight`` calls.
+    This function only has the repair's name. ``trainer.preflight`` calls the repair itself, ``call_main``.
     """
 
 
@@ -149,7 +149,7 @@ def start_processes(cfg, main, kwargs):
     """Start the processes of this machine, wait for them, and fail when one fails.
 
     Raises:
-        InputError: a process raised an ``InputError``. If several processes did, the first message that this process received is raised.
+        InputError: a process raised an ``InputError``. If several did, the message that arrived first is used.
         RuntimeError: a process died. The message names its rank.
     """
     flags = cfg.distributed_training
@@ -214,7 +214,7 @@ def start_workers_as_in_one_process():
 
 
 def describe_exit(rank, error):
-    """Return a message about a rank that died, with the traceback of a Python error, a signal or an exit status."""
+    """Return a message about a rank that died. The message contains the Python traceback, the signal or the exit status."""
     if isinstance(error, ProcessRaisedException):
         return f"the process of rank {rank} failed:\n{error.msg.split('error:', 1)[-1].strip()}"
     cause = f"signal {error.signal_name}" if error.signal_name else f"exit status {error.exit_code}"

@@ -53,7 +53,7 @@ def _fault(path: str, accepted: int, error: Exception) -> str:
         return f"line {accepted + 1}, {_shown(line)}, must be a word and its count; {MAKE_IT}"
     if isinstance(error, RuntimeError):
         word = line.rstrip().rpartition(" ")[0]
-        return f"line {accepted + 1} repeats {_shown(word)}; remove the line, or write {_OVERWRITE} after its count to replace the word"
+        return f"line {accepted + 1} repeats {_shown(word)}; remove the line, or add {_OVERWRITE} at its end to replace the earlier word"
     return f"not a dictionary ({' '.join(str(error).split())}); {MAKE_IT}"
 
 

@@ -14,11 +14,11 @@ _added = ContextVar("_added", default=0)
 
 @repair("batches-anew")
 def load_every_epoch_anew():
-    """Draw new masks of ``masked_lm``, new crops, and a new order after ``--curriculum`` in every epoch.
+    """In every epoch, draw new masks of ``masked_lm``, new crops, and (after the epochs of ``--curriculum``) a new order.
 
     fairseq reuses the data loader of the first epoch and the order of its batches. With ``--num-workers`` above 0 (the default is 1) it
     also reuses the worker processes, which use the number of the first epoch in all epochs. Each sentence then has the same masks in all
-    epochs, and different masks after a resume. ``ReservoirTrainer`` calls ``reload_every_epoch``.
+    epochs, but different masks after the training is resumed. ``ReservoirTrainer`` calls ``reload_every_epoch``.
     """
 
 
@@ -30,7 +30,7 @@ def reload_every_epoch(iterator) -> None:
 
 @repair("resumed-batches")
 def keep_batches_when_resuming():
-    """Give a resumed run the batches of the original run.
+    """Give a resumed run the same batches as an uninterrupted run.
 
     When a run starts, fairseq creates the batches of all epochs from ``--seed`` and the current epoch number. A run that is resumed in
     epoch 2 therefore has different batches than the run that started in epoch 1. A run that is resumed within an epoch trains on some
@@ -55,7 +55,7 @@ def keep_batches_when_resuming():
 
 @contextlib.contextmanager
 def batches_of_epoch(trainer, epoch: int):
-    """Context in which ``ReservoirTrainer`` creates its batches. It stores the number that fairseq adds to ``--seed``."""
+    """Context in which ``ReservoirTrainer`` creates its batches. It stores the epoch number that fairseq adds to ``--seed``, if any."""
     token = _added.set(epoch if trainer.cfg.dataset.update_ordered_indices_seed else 0)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Print a user's mistake in one line when it ends a fairseq command."""
+"""Print one line instead of a traceback when a user's mistake ends a fairseq command."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ SEE_DATA = "see DATA, --gen-subset, --valid-subset"
 def find_input_error(error):
     """Return the first ``InputError`` in an error's chain of causes.
 
-    If there is none, return a new ``InputError`` for a file that is missing or that the system refused, or None for other errors.
+    If there is none, return a new ``InputError`` for a file that is missing or cannot be opened. Return None for other errors.
     """
     return _mistake_in_chain(error) or _missing_split(error) or _error_of_a_file(error)
 
@@ -48,7 +48,10 @@ _OF_FILES = {getattr(errno, name) for name in _NAMES.split()}
 
 
 def _error_of_a_file(error):
-    """Return an ``InputError`` for a file that the system refused, or None. ``__context__`` may be unrelated, so it is not searched."""
+    """Return an ``InputError`` for a file that is missing or cannot be opened, or None.
+
+    Only the chain of ``__cause__`` is searched, because an error in ``__context__`` may be unrelated.
+    """
     while error is not None:
         if isinstance(error, OSError) and error.errno in _OF_FILES and error.filename not in (None, ""):
             name = os.fsdecode(error.filename)
@@ -58,7 +61,7 @@ def _error_of_a_file(error):
 
 
 def _is_given(name):
-    """Whether a file name may come from the user. A name such as ``ninja`` does not, because torch itself runs this program."""
+    """Whether a file name may come from the user. For example, ``ninja`` does not, because torch itself runs this program."""
     words = sys.argv[1:]
     return os.sep in name or any(name in (word, word.partition("=")[2], *re.split("[=:,]", word)) for word in words)
 

@@ -47,7 +47,7 @@ def prepare(parser, words) -> None:
 
 
 def error_without_arch(error: RuntimeError) -> Exception:
-    """Return an ``InputError`` to raise in place of the RuntimeError without a message that fairseq raises if ``--arch`` is missing."""
+    """Return an ``InputError`` about a missing ``--arch``. fairseq raises a RuntimeError without a message. Other errors are returned."""
     if refuse_flags_in_one_line.is_applied and fairseq_command() == "fairseq-train" and not error.args:
         return InputError("--arch: not given; for example, --arch reservoir_transformer_study")
     return error
@@ -74,7 +74,7 @@ def check_parsed(parser, flags, words, is_complete: bool) -> None:
 
 
 def error_of_model(error: ValueError) -> Exception:
-    """Return an ``InputError`` to raise in place of a model's ValueError if the message starts with a flag, else the ValueError itself."""
+    """Convert a model's ValueError to an ``InputError`` if the message starts with a flag. Return other errors unchanged."""
     if not refuse_flags_in_one_line.is_applied or isinstance(error, InputError) or not str(error).startswith("--"):
         return error
     made = "; fairseq-preprocess --joined-dictionary makes one" if "joined dictionary" in str(error) else ""
@@ -138,7 +138,7 @@ _READ = {int: _whole, float: float, bool: {"true": True, "false": False, "1": Tr
 def _read(args, name, kind):
     """Convert the value of an option from text to its number or boolean, in place.
 
-    fairseq keeps a value as text, and evaluates it later, if the default of the option refers to another flag.
+    If the default of an option refers to another flag, fairseq keeps a given value as text and evaluates the text later.
     """
     value, kind = getattr(args, name, None), kind if isinstance(kind, str) else dataclass_utils.interpret_dc_type(kind)
     if kind not in _NAMES or not isinstance(value, str) or value == "None" or value.startswith("${"):
@@ -158,7 +158,7 @@ def raise_as_mistake(message, command=None, words=()):
         words: the command line, for the same hint.
     """
     if message.endswith(f"value: {MISSING!r}"):  # stands for a missing default
-        raise InputError(f"{message.removeprefix('argument ').split(':')[0]}: not given, and has no default")
+        raise InputError(f"{message.removeprefix('argument ').split(':')[0]}: is required, because it has no default")
     unrecognized = message.partition("unrecognized arguments: ")[2].split()
     for flag in (word.split("=")[0] for word in unrecognized):
         if flag in _REMOVED:

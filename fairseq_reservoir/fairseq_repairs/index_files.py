@@ -1,8 +1,8 @@
 """Check binarised data: the index PREFIX.idx must be complete, and PREFIX.bin must have the size that the index declares.
 
 ``MMIDIDX`` is the index of ``--dataset-impl mmap``: a header of 26 bytes, the lengths of all sentences (int32), and the offsets of their
-first bytes in the .bin file (int64). ``TNTIDX`` is the index of ``lazy`` and ``cached``: a header of 48 bytes, then for all sentences the
-offset of the shape, the offset of the first token, and the shape (all int64). The .bin file of this index stores each token id plus 1.
+first bytes in the .bin file (int64). ``TNTIDX`` is the index of ``lazy`` and ``cached``: a header of 48 bytes, the offsets of the
+sentences' shapes, the offsets of their first tokens, and the shapes (all int64). The .bin file of this index stores each token id plus 1.
 """
 
 import functools
@@ -99,7 +99,7 @@ def check(prefix: str, implementation: str | None = None, every_sentence: bool =
     expected = (_mmap_bytes if index.magic == _MMAP else _legacy_bytes)(index, every_sentence)
     if found != expected:
         raise InputError(
-            f"{prefix}.bin: damaged, it has {found:,} bytes, but {prefix}.idx describes {expected:,}; {MAKE_IT} together with its .idx"
+            f"{prefix}.bin: is damaged (it has {found:,} bytes, but {prefix}.idx describes {expected:,}); {MAKE_IT}, with its .idx"
         )
 
 
@@ -150,7 +150,7 @@ def check_ids(prefix: str, entries: int, dictionary: str, most: int = MOST_SCANN
 
 
 def check_once(prefix: str, implementation: str | None, every_sentence: bool) -> None:
-    """Call ``check``, unless these files were checked before and their sizes and time stamps have not changed."""
+    """Call ``check``. Do nothing if the files were checked before and still have the same sizes and time stamps."""
     if implementation and (index := _read_header(prefix)):
         _check_implementation(index, implementation)
     found = [os.stat(prefix + suffix) for suffix in (".idx", ".bin")]
@@ -192,7 +192,7 @@ def _read_header(prefix: str) -> _Index | None:
     if version != 1:
         _refuse(prefix, f"version {version}; only version 1 exists")
     if dtype.kind not in "iu":
-        _refuse(prefix, f"its data type code {code} is not the code of an integer type")
+        _refuse(prefix, f"its code {code} does not stand for an integer data type")
     if size != expected:
         _refuse(
             prefix,
@@ -201,7 +201,7 @@ def _read_header(prefix: str) -> _Index | None:
     if head.startswith(_LEGACY) and (item_size, shapes) != (dtype.itemsize, count):
         _refuse(
             prefix,
-            f"its header describes {count:,} sentences with {shapes:,} lengths, and tokens of type {dtype} with {item_size} bytes",
+            f"its header describes {count:,} sentences, but {shapes:,} lengths, or tokens of type {dtype}, but of {item_size} bytes",
         )
     return _Index(prefix, head[: len(_MMAP)] if start == 26 else _LEGACY, dtype, count, start)
 
@@ -258,4 +258,4 @@ def _last(count: int) -> list[tuple[int, int]]:
 
 
 def _refuse(prefix: str, what: str) -> NoReturn:
-    raise InputError(f"{prefix}.idx: damaged, {what}; {MAKE_IT} together with its .bin")
+    raise InputError(f"{prefix}.idx: is damaged ({what}); {MAKE_IT}, with its .bin")

@@ -1,4 +1,4 @@
-"""Repairs of ``--save-interval-updates`` and ``--keep-best-checkpoints``: the checkpoints that a training keeps."""
+"""Repairs of ``--save-interval-updates`` and ``--keep-best-checkpoints``, which determine the checkpoints that a training keeps."""
 
 import os
 from contextvars import ContextVar
@@ -32,8 +32,8 @@ def save_where_an_epoch_ends():
 
     With an interval of N updates, fairseq writes ``checkpoint_EPOCH_UPDATES.pt`` only within an epoch. If update N, 2N, ... is the last of
     an epoch, fairseq assumes that ``checkpointEPOCH.pt`` is written instead. But that file is not written with ``--no-epoch-checkpoints``,
-    or in an epoch that ``--save-interval`` skips. The weights are then lost, unless ``checkpoint_last.pt`` or ``checkpoint_best.pt``
-    contains them.
+    or in an epoch that ``--save-interval`` skips. If ``checkpoint_last.pt`` and ``checkpoint_best.pt`` do not contain these weights either,
+    they are lost.
 
     This repair writes ``checkpoint_EPOCH_UPDATES.pt`` if ``checkpointEPOCH.pt`` is not written. EPOCH is the epoch that ends. A run
     resumed from this checkpoint begins the next epoch. ``--keep-interval-updates`` counts and deletes the checkpoint like the others.
@@ -71,7 +71,7 @@ def _needs_interval_file(cfg, trainer, epoch_itr):
 
 
 def checkpoint_paths(original, path, pattern=r"checkpoint(\d+)\.pt", keep_match=False):
-    """Hook of fairseq's function, which lists the files that match a pattern. The highest number comes first."""
+    """Hook of fairseq's function, which lists the files that match a pattern. The file with the highest number comes first."""
     kept = _kept.get()
     if kept is None or _SCORE not in pattern:
         return original(path, pattern, keep_match)

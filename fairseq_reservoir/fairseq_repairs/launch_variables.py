@@ -28,7 +28,9 @@ def number(name: str, least: int = 0, most: int | None = None) -> int:
     found = whole_number(text.strip())
     if found is None or found < least or (most is not None and found > most):
         limits = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise InputError(f"{name} {text!r}: this environment variable must be a whole number {limits}; or unset it")
+        raise InputError(
+            f"{name} {text!r}: this environment variable must be a whole number {limits}; correct or unset it"
+        )
     return found
 
 
@@ -74,7 +76,7 @@ def check_meeting_point() -> None:
         InputError: a variable has an invalid value.
     """
     if not os.environ["MASTER_ADDR"].strip():
-        raise InputError("MASTER_ADDR '': this environment variable must name the host of rank 0; or unset it")
+        raise InputError("MASTER_ADDR '': this environment variable must name the host of rank 0; set or unset it")
     number("MASTER_PORT", 1, _LARGEST_PORT)
 
 

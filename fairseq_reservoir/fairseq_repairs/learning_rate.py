@@ -33,10 +33,10 @@ def remember_bad_epochs():
 
 
 def step_after_epoch(trainer, extra_state: dict | None) -> None:
-    """Pass the validation loss of a checkpoint to the schedule, if an uninterrupted run would pass it after saving.
+    """Pass the validation loss in a loaded checkpoint to the schedule, if an uninterrupted run would have passed it.
 
-    An uninterrupted run passes the loss at the end of an epoch, if ``--validate-interval`` or ``--validate-interval-updates`` requires a
-    validation. If a validation was made only because the run stopped, its loss is not passed.
+    After saving the checkpoint, an uninterrupted run passes the loss at the end of an epoch, if ``--validate-interval`` or
+    ``--validate-interval-updates`` requires a validation. If a validation was made only because the run stopped, its loss is not passed.
     """
     if not remember_bad_epochs.is_applied or not extra_state:
         return

@@ -26,8 +26,8 @@ def unscale_once() -> None:
     """Divide gradients by the loss scale of ``--amp`` once.
 
     Before clipping, fairseq passes torch's optimizer to the scaler. For the step, it passes its own wrapper of that optimizer. The scaler
-    takes the optimizer and the wrapper for two optimizers, and divides the gradients twice. The steps of SGD are then too small by a
-    factor equal to the loss scale. The gradients of Adam become as small as eps, and its moments jump each time the scale grows.
+    takes the optimizer and the wrapper for two optimizers, and divides the gradients twice. The steps of SGD are then divided by the loss
+    scale. The gradients of Adam become as small as eps, and its moments jump each time the scale grows.
     """
 
     class AMPOptimizer(optim.AMPOptimizer):
@@ -48,7 +48,7 @@ def unscale_once() -> None:
 def keep_fp32_weights() -> None:
     """Resume a training with ``--bf16`` or ``--fp16`` from its fp32 weights.
 
-    With both flags, the optimizer updates fp32 weights, and the model computes with a rounded copy. fairseq saves only the rounded copy,
+    With either flag, the optimizer updates fp32 weights, and the model computes with a rounded copy. fairseq saves only the rounded copy,
     so each resume rounds all weights and loses updates that are too small for half precision. With this repair the optimizer's state
     contains the fp32 weights, 4 bytes per trained parameter. ``--memory-efficient-bf16`` and ``--memory-efficient-fp16`` have no fp32
     weights.
@@ -112,9 +112,9 @@ def overflow_skips_update():
 
 
 def skip_update(trainer, overflow: SkippedUpdate) -> None:
-    """Skip an update as fairseq's ``train_step`` does, but do not put the gradient norm on a GPU.
+    """Skip an update as fairseq's ``train_step`` does, but do not allocate the gradient norm on a GPU.
 
-    Call this in ``metrics.aggregate("train")``.
+    Call this inside ``metrics.aggregate("train")``.
     """
     logger.info("NOTE: gradient overflow detected, ignoring gradient, %s", overflow)
     if hasattr(trainer, "param_names") and hasattr(trainer.optimizer, "fp32_optimizer"):

@@ -42,9 +42,9 @@ def _uses(function, word) -> bool:
 def let_gloo_gather_objects():
     """Let ``all_gather_list`` work between CPU processes.
 
-    fairseq's function always allocates a CUDA buffer. Criteria with logs that cannot be summed end after the first update with ``type
-    torch.cuda.ByteTensor not available``. fairseq reads its buffers from attributes of ``distributed_utils.all_gather_list``, so the hook
-    sets these attributes to CPU buffers.
+    fairseq's function always allocates a CUDA buffer. With a criterion whose logs cannot be summed, a training ends after the first update
+    with ``type torch.cuda.ByteTensor not available``. fairseq reads its buffers from attributes of ``distributed_utils.all_gather_list``,
+    so the hook sets these attributes to CPU buffers.
     """
 
     def all_gather_list(original, data, group=None, max_size=16384):
@@ -66,8 +66,8 @@ def broadcast_checkpoints():
     """Resume a run with more than one rank.
 
     Rank 0 reads the checkpoint and broadcasts it. The other ranks unpickle it with ``torch.load``, which since torch 2.6 refuses the
-    configuration: ``Unsupported global: omegaconf.dictconfig.DictConfig``. torch's own function to broadcast objects accepts every class.
-    This is safe, because the ranks of a run trust each other.
+    configuration: ``Unsupported global: omegaconf.dictconfig.DictConfig``. With this repair, torch's own function broadcasts the object.
+    This function accepts every class, which is safe, because the ranks of a run trust each other.
     """
 
     def broadcast_object(original, obj, src_rank, group, dist_device):
@@ -101,9 +101,9 @@ def reduce_only_what_is_trained():
 def score_everything_in_one_process():
     """Refuse ``--distributed-world-size`` above 1 if a command would score only the first part of the data.
 
-    ``fairseq-generate`` and ``fairseq-eval-lm`` divide the data into parts, and print the BLEU or the loss of one part.
-    ``fairseq-eval-lm`` also does so with ``--num-shards``. The command is not refused if a flag selects the part.
-    ``trainer.reading_flags`` calls ``refuse_shares``.
+    ``fairseq-generate`` and ``fairseq-eval-lm`` divide the data into parts, and print the BLEU or the loss of one part. ``fairseq-eval-lm``
+    also does so with ``--num-shards``. If a flag selects the part, the command is not refused. ``trainer.reading_flags`` calls
+    ``refuse_shares``.
     """
 
 

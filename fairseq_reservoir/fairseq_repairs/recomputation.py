@@ -15,10 +15,10 @@ def recompute_what_is_trained() -> None:
 
 
 def checkpointed_forward(original, forward, offload, *args, **kwargs):
-    """Run a layer. The backward pass runs it again if the layer's first input requires a gradient or the layer has a trained parameter.
+    """Run a layer. If the first input requires a gradient or the layer has a trained parameter, the backward pass runs the layer again.
 
-    If no input of a layer requires a gradient, fairseq computes no gradients for the layer's parameters. A layer above frozen embeddings
-    is then not trained. This hook gives such a layer an unused input that requires a gradient. It looks for trained parameters at every
+    If no input of a layer requires a gradient, fairseq computes no gradients for the layer's parameters. A layer above frozen embeddings is
+    then not trained. This hook gives such a layer an unused input that requires a gradient. The hook checks for trained parameters at every
     call, because freeze schedules change which parameters are trained.
     """
     first = next(iter((*args, *kwargs.values())), None)

@@ -107,7 +107,8 @@ def wrap(owner, name: str, hook: Callable) -> None:
     Args:
         owner: a module, or the class of a method. The hook of a method gets the instance or the class after ``original``.
         name: name of a callable in the module, or of a method of the class.
-        hook: a function that may call ``original`` with its arguments. If a function has two hooks, the later one is called first.
+        hook: a function that may call ``original`` with its arguments. If a function has two hooks, the hook that was added last is called
+            first.
     """
     found = inspect.getattr_static(owner, name)
     is_marked = isinstance(found, (classmethod, staticmethod))

@@ -1,4 +1,4 @@
-"""Repairs of writing checkpoints: write a complete file with a hash or no file, and report disk errors in one line."""
+"""Repairs of how fairseq writes checkpoints: either write a complete file with a hash or no file, and report disk errors in one line."""
 
 import shutil
 
@@ -34,7 +34,7 @@ def write_once() -> None:
 def copy_checkpoints_whole() -> None:
     """Replace ``checkpoint_last.pt`` in one step.
 
-    fairseq writes the first checkpoint file of a save under a temporary name and renames it. It copies this file over the other
+    fairseq writes the first checkpoint file of a save under a temporary name and renames it. Then fairseq copies this file over the other
     checkpoints, such as ``checkpoint_last.pt``, byte by byte. If the run is stopped during the copy, or the disk is full, the incomplete
     ``checkpoint_last.pt`` cannot be resumed.
     """

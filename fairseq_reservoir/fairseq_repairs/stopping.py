@@ -23,7 +23,7 @@ def _command():
 
 
 def forget_earlier_runs() -> None:
-    """Delete the best losses of earlier trainings in this process, such as jobs of a hydra multirun.
+    """Delete the best losses of earlier trainings in this process, such as earlier jobs of a hydra multirun.
 
     fairseq stores these losses as attributes of functions.
     """
@@ -42,13 +42,13 @@ def remember_patience():
 
 
 def patience_state() -> dict:
-    """Return the entry of ``_PATIENCE`` for ``extra_state``; {} before the first validation."""
+    """Return the count of ``--patience`` to save in a checkpoint's ``extra_state``; {} before the first validation."""
     counted = {name: vars(_command().should_stop_early).get(name) for name in _COUNTED}
     return {_PATIENCE: counted} if remember_patience.is_applied and counted["best"] is not None else {}
 
 
 def restore_patience(trainer, extra_state: dict | None, reset_optimizer: bool) -> None:
-    """Restore the entry of ``_PATIENCE`` from a loaded checkpoint, unless flags reset it."""
+    """Restore the count of ``--patience`` from a loaded checkpoint. Do nothing if a flag resets the optimizer or the meters."""
     if not remember_patience.is_applied or reset_optimizer or trainer.cfg.checkpoint.reset_meters:
         return
     for name, value in ((extra_state or {}).get(_PATIENCE) or {}).items():
@@ -78,7 +78,7 @@ def train_no_further():
 
 @repair("nan-detector")
 def name_what_diverged():
-    """Print fairseq's report on NaN or infinite gradients when they end a training.
+    """Print fairseq's report when NaN or infinite gradients end a training.
 
     For the report, fairseq repeats the update with hooks in the forward and the backward pass. torch cannot attach backward hooks to the
     output of an encoder, so the training ends with StopIteration. With this repair, only the forward pass has hooks. The report still

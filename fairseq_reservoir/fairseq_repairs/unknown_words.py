@@ -100,7 +100,7 @@ def _alignment(hypothesis, source, dictionary):
 
 
 def _replaced(tokens, words, alignment, align_dict, dictionary, ignored):
-    """Return the words of a translation. Unknown words are replaced by source words or their entries in ``align_dict``."""
+    """Return the words of a translation. Replace unknown words by source words, or by the translations of these in ``align_dict``."""
     source_of = _sources(alignment)
     ignored |= {dictionary.bos(), dictionary.eos(), dictionary.pad()}
     place, found = 0, []

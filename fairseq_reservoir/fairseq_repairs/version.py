@@ -8,8 +8,8 @@ __version__ = "0.2.0"
 def is_plugin(folder: Path) -> bool:
     """Whether a ``--user-dir`` is this plugin or another copy of it.
 
-    If ``folder`` is only the name of the package, the installed package is meant, unless the current folder contains a package of this
-    name.
+    If ``folder`` is only the name of the package, a package of this name in the current folder is checked. If there is none, the installed
+    package is meant.
     """
     here = Path(__file__)
     package = here.parents[1]

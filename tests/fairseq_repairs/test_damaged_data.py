@@ -124,26 +124,26 @@ def test_undamaged_files_pass(kind, sentences, tmp_path):
 @pytest.mark.parametrize(
     "kind, suffix, change, message",
     [
-        ("mmap", "idx", lambda c: b"x" + c[1:], "idx: damaged, it begins with b'xMIDIDX"),
-        ("mmap", "idx", lambda c: c[:20], "idx: damaged, it begins with b'MMIDIDX"),
-        ("mmap", "idx", lambda c: c[:9] + struct.pack("<Q", 2) + c[17:], "idx: damaged, version 2; only version 1"),
-        ("mmap", "idx", lambda c: c[:17] + b"\x63" + c[18:], "idx: damaged, its data type code 99 is not"),
-        ("mmap", "idx", lambda c: c[:17] + b"\x06" + c[18:], "idx: damaged, its data type code 6 is not"),
-        ("mmap", "idx", lambda c: c[:18] + struct.pack("<Q", 2**62) + c[26:], "idx: damaged, it has 86 bytes, but .* describes 4,6"),
-        ("mmap", "idx", lambda c: c[:-1], "idx: damaged, it has 85 bytes, but its header describes 5 sentences, which need 86"),
+        ("mmap", "idx", lambda c: b"x" + c[1:], "idx: is damaged .it begins with b'xMIDIDX"),
+        ("mmap", "idx", lambda c: c[:20], "idx: is damaged .it begins with b'MMIDIDX"),
+        ("mmap", "idx", lambda c: c[:9] + struct.pack("<Q", 2) + c[17:], "idx: is damaged .version 2; only version 1"),
+        ("mmap", "idx", lambda c: c[:17] + b"\x63" + c[18:], "idx: is damaged .its code 99 does not stand for"),
+        ("mmap", "idx", lambda c: c[:17] + b"\x06" + c[18:], "idx: is damaged .its code 6 does not stand for"),
+        ("mmap", "idx", lambda c: c[:18] + struct.pack("<Q", 2**62) + c[26:], "idx: is damaged .it has 86 bytes, but .* describes 4,6"),
+        ("mmap", "idx", lambda c: c[:-1], "idx: is damaged .it has 85 bytes, but its header describes 5 sentences, which need 86"),
         # 26 bytes of header, then int32 lengths: 3 2 5 1 3.
-        ("mmap", "idx", lambda c: c[:30] + struct.pack("<i", -2) + c[34:], "idx: damaged, the offset or length of sentence 2"),
-        ("mmap", "idx", lambda c: c[:30] + struct.pack("<i", 3) + c[34:], "idx: damaged, the offset or length of sentence 3"),
-        ("mmap", "idx", lambda c: c[:46] + b"\1" + c[47:], "idx: damaged, the offset or length of sentence 1"),
-        ("mmap", "bin", lambda c: c[:-2], "bin: damaged, it has 26 bytes, but .*idx describes 28"),
-        ("mmap", "bin", lambda c: c + b"\0\0", "bin: damaged, it has 30 bytes, but .*idx describes 28"),
-        ("mmap", "bin", lambda c: b"", "bin: damaged, it has 0 bytes, but .*idx describes 28"),
-        ("lazy", "idx", lambda c: b"x" + c[1:], "idx: damaged, it begins with b'xNTIDX"),
-        ("lazy", "idx", lambda c: c[:24] + struct.pack("<Q", 8) + c[32:], "idx: damaged, its header describes 5 sentences with 5 lengths"),
-        ("lazy", "idx", lambda c: c[:32] + struct.pack("<Q", 2**40) + c[40:], "idx: damaged, it has 184 bytes, but its header describes"),
-        ("lazy", "idx", lambda c: c[:-8] + struct.pack("<q", 4), "idx: damaged, the offset or length of sentence 5"),
-        ("lazy", "idx", lambda c: c[:104] + struct.pack("<q", -1) + c[112:], "idx: damaged, the offset or length of sentence 2"),
-        ("lazy", "bin", lambda c: c[:-4], "bin: damaged, it has 52 bytes, but .*idx describes 56"),
+        ("mmap", "idx", lambda c: c[:30] + struct.pack("<i", -2) + c[34:], "idx: is damaged .the offset or length of sentence 2"),
+        ("mmap", "idx", lambda c: c[:30] + struct.pack("<i", 3) + c[34:], "idx: is damaged .the offset or length of sentence 3"),
+        ("mmap", "idx", lambda c: c[:46] + b"\1" + c[47:], "idx: is damaged .the offset or length of sentence 1"),
+        ("mmap", "bin", lambda c: c[:-2], "bin: is damaged .it has 26 bytes, but .*idx describes 28"),
+        ("mmap", "bin", lambda c: c + b"\0\0", "bin: is damaged .it has 30 bytes, but .*idx describes 28"),
+        ("mmap", "bin", lambda c: b"", "bin: is damaged .it has 0 bytes, but .*idx describes 28"),
+        ("lazy", "idx", lambda c: b"x" + c[1:], "idx: is damaged .it begins with b'xNTIDX"),
+        ("lazy", "idx", lambda c: c[:24] + struct.pack("<Q", 8) + c[32:], "idx: .*its header describes 5 sentences, but 5 lengths"),
+        ("lazy", "idx", lambda c: c[:32] + struct.pack("<Q", 2**40) + c[40:], "idx: .*it has 184 bytes, but its header describes"),
+        ("lazy", "idx", lambda c: c[:-8] + struct.pack("<q", 4), "idx: is damaged .the offset or length of sentence 5"),
+        ("lazy", "idx", lambda c: c[:104] + struct.pack("<q", -1) + c[112:], "idx: is damaged .the offset or length of sentence 2"),
+        ("lazy", "bin", lambda c: c[:-4], "bin: is damaged .it has 52 bytes, but .*idx describes 56"),
     ],
 )  # fmt: skip
 def test_a_damaged_index(kind, suffix, change, message, tmp_path):
@@ -186,7 +186,7 @@ def test_an_index_is_checked_once_with_and_without_an_implementation(tmp_path, m
     with pytest.raises(InputError, match="--dataset-impl lazy: "):
         index_files.check_once(prefix, "lazy", True)
     (tmp_path / "train.bin").write_bytes(b"")
-    with pytest.raises(InputError, match="train.bin: damaged, it has 0 bytes"):
+    with pytest.raises(InputError, match="train.bin: is damaged .it has 0 bytes"):
         index_files.check_once(prefix, "mmap", True)
 
 

@@ -108,7 +108,10 @@ def test_an_invalid_port_for_env_is_refused(environment, value):
 @pytest.mark.parametrize(
     "variables, start",
     [
-        (GOOD | {"RANK": "x"}, "RANK 'x': this environment variable must be a whole number from 0 to 1; or unset it"),
+        (
+            GOOD | {"RANK": "x"},
+            "RANK 'x': this environment variable must be a whole number from 0 to 1; correct or unset it",
+        ),
         (GOOD | {"MASTER_ADDR": ""}, "MASTER_ADDR '': this environment variable must name the host of rank 0"),
         (
             {"FAIRSEQ_RESERVOIR_THREADS": "["},

@@ -82,7 +82,10 @@ WRITES = "create it with fairseq-preprocess --destdir"
         ("--optimizer adam --lr 5e-4f", "--lr: '5e-4f' is neither a number"),
         ("--optimizer adam --update-freq 1,x", "--update-freq: '1,x' is neither a number"),
         ("--optimizer adam --save-dir=\\", "--save-dir=\\: ends in a backslash, which fairseq cannot read"),
-        ("--optimizer adam --batch-size 4 --lr-scheduler triangular", "--max-lr: not given, and has no default"),
+        (
+            "--optimizer adam --batch-size 4 --lr-scheduler triangular",
+            "--max-lr: is required, because it has no default",
+        ),
         (
             "--optimizer adam --batch-size 4 --tokenizer moses",
             "--source-lang and --target-lang: not given, but required by --tokenizer moses",

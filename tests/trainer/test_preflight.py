@@ -182,7 +182,7 @@ def test_folders_of_all_epochs_are_checked_but_raw_text_is_not(make_corpus):
     (second / "valid.en-de.en.idx").unlink()  # only the first folder has to have validation data
     data_files.check_data(config(f"{first}:{second}"))
     (second / "train.en-de.de.bin").write_bytes(b"\4\0")
-    with pytest.raises(InputError, match=f"^{second}/train.en-de.de.bin: damaged, it has 2 bytes"):
+    with pytest.raises(InputError, match=f"^{second}/train.en-de.de.bin: is damaged .it has 2 bytes"):
         data_files.check_data(config(f"{first}:{second}"))
     data_files.check_data(config(f"{second}", dataset_impl="raw"))
 
