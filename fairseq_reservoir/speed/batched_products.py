@@ -41,7 +41,7 @@ def usual_products(function: Callable[..., Any], *inputs: Tensor | None) -> Any:
 
     Args:
         function: a function that returns a tensor, or a tuple with entries that are tensors or None.
-        inputs: the arguments of ``function``: all tensors to which it passes a gradient, except its weights.
+        inputs: the arguments of ``function``. They must include every tensor that gets a gradient from ``function``, except its weights.
     """
     if torch.compiler.is_compiling() or not _in_use.get():
         return function(*inputs)
@@ -59,7 +59,7 @@ def usual_products(function: Callable[..., Any], *inputs: Tensor | None) -> Any:
 
 
 class _Enter(torch.autograd.Function):
-    """Identity on the inputs of a function. In the backward pass it runs after the function, and switches oneDNN on again."""
+    """Identity on the inputs of a function. In the backward pass, this identity runs after the function, and switches oneDNN on again."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, ...]:

@@ -69,7 +69,7 @@ def describe(model, criterion: type, options, optimizer: str | None, cfg) -> str
         "optimizer": adam,
         "products": f"off: {products}"
         if products
-        else "torch's default or oneDNN's, measured at the start; an earlier version of --fast gained time on one AMD EPYC (AVX-512)",
+        else "the faster of torch's and oneDNN's, measured at the start; an earlier --fast gained time on one AMD EPYC (AVX-512)",
     }
     return "\n".join(f"  {name:<10} {state}" for name, state in lines.items())
 
@@ -82,7 +82,7 @@ def describe_for_plan(model, args, cfg) -> str:
 
 
 def _half(cfg):
-    """Return the flag of half precision without float32 weights, if one is given, else an empty text. ``cfg`` is grouped or flat."""
+    """Return ``--memory-efficient-fp16`` or ``--memory-efficient-bf16`` if it is given, else "". ``cfg`` is grouped or flat."""
     common = _group(cfg, "common")
     if common.memory_efficient_fp16:
         return "--memory-efficient-fp16"

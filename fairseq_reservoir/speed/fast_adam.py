@@ -110,7 +110,7 @@ class _Batch:
         self.means, self.squares = ([state[name] for state in self.states] for name in ("exp_avg", "exp_avg_sq"))
 
     def is_current(self):
-        """Whether the parameters' states still contain the listed tensors, and all have the same step number."""
+        """Whether the parameters' states still contain the listed tensors, and all states have the same step number."""
         steps = [state["step"] for state in self.states]
         return (
             steps.count(steps[0]) == len(steps)

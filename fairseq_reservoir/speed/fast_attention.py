@@ -1,4 +1,4 @@
-"""Faster attention in training: one projection for q, k and v, and torch's fused kernel for attention to the source, too."""
+"""Faster attention in training: one projection for q, k and v, and torch's fused kernel for all attention."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,12 +26,12 @@ class FastAttention(MixedIn):
     """Mix-in for a ``MultiheadAttention``: y = concat_h(softmax(q_h k_h^T / sqrt(d_h) + mask) v_h) Wo^T + bo, (time, batch, dim).
 
     torch's fused kernel is also used for attention to the source, which fairseq computes step by step. Projections of the same input are
-    computed as one matmul if they are plain layers that are all trained or all frozen. On a CPU, torch's kernel is not used with dropout
-    or in half precision, because it is slow. In half precision, its backward pass takes eight times as long. On a GPU, torch's cuDNN
-    kernel is not used for small batches (``without_plans``).
+    computed as one matmul if they are plain layers that are all trained or all frozen. On a CPU, torch's kernel is slow with dropout and in
+    half precision, so it is not used there. In half precision, its backward pass takes eight times as long as a step-by-step one. On a GPU,
+    torch's cuDNN kernel is not used for small batches (``without_plans``).
 
-    With ``weights_unread`` no attention weights are computed. fairseq's own forward runs outside training, with a cache, and if fairseq
-    adds keys of its own (``bias_k``, ``add_zero_attn``).
+    With ``weights_unread`` no attention weights are computed. fairseq's own forward runs outside training. It also runs with a cache, and
+    if fairseq adds keys of its own (``bias_k``, ``add_zero_attn``).
     """
 
     weights_unread = False
@@ -91,7 +91,7 @@ def _together(x: Tensor, *layers: Any) -> tuple[Tensor, ...]:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """Compute softmax(q k^T / sqrt(d) + mask) v; q, k, v: (batch, heads, time, d). Without a mask, ``mask`` is None.
+    """Compute softmax(q k^T / sqrt(d) + mask) v; q, k, v: (batch, heads, time, d). ``mask`` may be None.
 
     As in torch's kernel, the result is 0 for a token that can attend to no token, such as padding before a decoder's sentence.
     """

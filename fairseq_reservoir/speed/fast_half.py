@@ -70,8 +70,8 @@ class FastHalf(MixedIn):
     def _splits(self):
         """Return (weights, gradients): views of the flat tensors, one for each parameter. None if fairseq must split them itself.
 
-        fairseq must split them if a parameter is frozen, because a frozen parameter has no gradient, and if parameters are on several
-        devices, because each device has its own flat tensor.
+        fairseq must split them in two cases. If a parameter is frozen, it has no gradient. If the parameters are on several devices, each
+        device has its own flat tensor.
         """
         flats = list(self.fp32_params.values()) if isinstance(self.fp32_params, dict) else []
         if len(flats) != 1 or flats[0].grad is None or not all([p.requires_grad for p in self.fp16_params]):

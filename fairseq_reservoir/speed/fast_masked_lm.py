@@ -56,7 +56,7 @@ class PlacesLmHead(MixedIn):
 
 
 def use_fast_masked_lm(model: nn.Module, criterion: FairseqCriterion) -> FairseqCriterion:
-    """Let a RoBERTa find masked tokens without waiting for the device. Return the new criterion, or an unsupported one unchanged."""
+    """Let a RoBERTa find masked tokens without waiting for the device. Return the new criterion, or an unsupported one as it is."""
     encoder: Any = getattr(model, "encoder", None)
     usual = (
         isinstance(model, RobertaModel)

@@ -1,4 +1,4 @@
-"""Trainer's part of ``--freeze-cache`` and ``--frozen-prefix-no-dropout``: find the frozen prefix and cache its output."""
+"""Steps of the trainer for ``--freeze-cache`` and ``--frozen-prefix-no-dropout``: find the frozen prefix and cache its output."""
 
 import logging
 from typing import Any
@@ -132,7 +132,9 @@ def log_size(trainer, iterator) -> None:
             each = f" in each of {processes} processes, because they exchange batches between epochs" * (processes > 1)
             logger.info("--freeze-cache memory: about %d MiB when all batches are cached%s", mib, each)
             if mib > limit:
-                logger.warning("--freeze-cache-mib %d: not all batches will be cached; all need %d MiB", limit, mib)
+                logger.warning(
+                    "--freeze-cache-mib %d: not all batches will be cached; to cache all, give %d", limit, mib
+                )
 
 
 def size_of(iterator: Any, cache: PrefixCache, trainer: Any) -> int | None:

@@ -76,7 +76,7 @@ class FrozenPrefix:
         return parts | {f"{self.name}.layers.{i}": layer for i, layer in enumerate(self.layers()[:depth])}
 
     def reaches(self, frozen: Collection[int]) -> tuple[int, str | None]:
-        """Return the depth of the prefix if the parameters with these ids are frozen, and the first trained parameter above the prefix."""
+        """Return the depth of the prefix and the first trained parameter above it, if the parameters with these ids are frozen."""
         depth = 0
         for name, part in self.parts(len(self.layers())).items():
             trained = next((n for n, p in part.named_parameters() if id(p) not in frozen), None)
@@ -108,7 +108,7 @@ class FrozenPrefix:
             keeps_dropout: whether dropout is applied in the prefix.
 
         Raises:
-            InputError: a module of the prefix draws random numbers. The message names the module and the flag that prevents this.
+            InputError: a module of the prefix draws random numbers. The message names the module and the flag to change.
         """
         if isinstance(self.encoder.layers, LayerDropModuleList):
             raise InputError(
@@ -128,7 +128,7 @@ class FrozenPrefix:
             others = f" and {len(drops) - 1} more" if len(drops) > 1 else ""
             raise InputError(
                 f"--freeze-cache: {name}{others} in the frozen prefix {'have' if others else 'has'} dropout ({p:g}), which "
-                "changes the output in every epoch; give --frozen-prefix-no-dropout (no dropout in the prefix) or --dropout 0 (nowhere)"
+                "changes the output in every epoch; give --frozen-prefix-no-dropout (none in the prefix) or --dropout 0 (none anywhere)"
             )
 
     def hash(self) -> str:

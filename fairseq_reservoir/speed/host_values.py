@@ -16,7 +16,7 @@ class HostValues:
 
     Attributes:
         outputs: the dictionaries that fairseq will log. ``fetch`` replaces values in them.
-        norm: the gradient norm on the device, which ``fetch`` copied last.
+        norm: the last gradient norm that ``fetch`` has copied, on the device.
     """
 
     def __init__(self) -> None:

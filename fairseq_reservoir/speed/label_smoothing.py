@@ -57,7 +57,7 @@ def label_smoothing(logits: Tensor, target: Tensor, epsilon: float, padding: int
     y_t is the target of token t, and p is the softmax of its logits over a vocabulary of size V. epsilon is the total weight of all tokens
     except the target. The unsmoothed loss is sum_t -log p(y_t). Both losses equal those of fairseq's label_smoothed_cross_entropy in
     float32. Targets equal to ``padding`` have no loss. The gradient with respect to the logits is p - q, where q is the smoothed target.
-    The forward pass computes it in the memory of p, so the backward pass can run only once.
+    The forward pass computes the gradient in the memory of p, so the backward pass can run only once.
 
     Args:
         logits: (tokens, V), of any floating-point dtype.

@@ -46,7 +46,7 @@ class LossDecoder(MixedIn):
     """Mix-in for a fairseq decoder: inside ``returning_losses``, the output layer returns the loss (``label_smoothing``).
 
     On a CPU, padding is not projected to the vocabulary. On a GPU, all positions are projected, as in fairseq, because selecting tokens
-    would synchronise with the device. The decoder computes the loss, not the criterion, because only the decoder is inside the wrapper
+    would synchronise with the device. The decoder, not the criterion, computes the loss, because only the decoder is inside the wrapper
     with which fairseq sums gradients over all ranks.
     """
 

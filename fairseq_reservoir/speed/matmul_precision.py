@@ -86,7 +86,7 @@ def choose(measured: Measured, recorded: str | None) -> str:
 
 
 def weights_of(model: nn.Module) -> Counter[tuple[int, int]]:
-    """Count the shapes (in, out) of a model's linear layers. Return only the shapes with the most work, with long sides shortened."""
+    """Count the shapes (in, out) of a model's linear layers. Shorten long sides, and return only the shapes with the most work."""
     shapes: Counter[tuple[int, int]] = Counter()
     for module in model.modules():
         sides = getattr(module, "in_features", None), getattr(module, "out_features", None)

@@ -60,13 +60,13 @@ class PrefixCache:
     prefix are None.
 
     When a schedule extends the prefix, the cached outputs of the smaller prefix are used. Only the added layers run, once per batch, and
-    their output replaces the cached output. With a ``dtype`` the cache is emptied instead. Otherwise the new output would have been
-    rounded twice, but in a resumed training only once.
+    their output replaces the cached output. With a ``dtype`` the cache is emptied instead, because the new output would be rounded twice.
+    In a resumed training, it would be rounded only once.
 
     Args:
         prefix: the frozen prefix of the encoder.
         store: the store of the cached batches.
-        dtype: dtype to which a float32 h is rounded, in the first epoch too; None for no rounding.
+        dtype: dtype to which a float32 h is rounded, even before it is cached; None for no rounding.
 
     Raises:
         InputError: during training, a parameter of the prefix is trained, or the prefix draws random numbers.

@@ -46,7 +46,10 @@ def _only_calls(module):
 
 
 def shorten_updates(model: nn.Module) -> nn.Module:
-    """Return a model with ``ShortUpdates`` that shares all modules of ``model``. A model that overrides the methods is not changed."""
+    """Return a model with ``ShortUpdates`` that shares all modules of ``model``.
+
+    Return ``model`` itself if it has its own ``train`` or ``set_num_updates``.
+    """
     usual = type(model).train is nn.Module.train and _only_calls(model)
     return with_mix_in(ShortUpdates, model) if usual else model
 
@@ -90,9 +93,9 @@ class CachedConfig:
 
 @contextmanager
 def cached_configuration(trainer: Any, wanted: bool) -> Iterator[None]:
-    """Inside the block, ``trainer.cfg`` is ``trainer.cached_cfg`` if ``wanted``.
+    """Inside the block, use the cached or the original configuration as ``trainer.cfg``.
 
-    Otherwise it is the original configuration, which can be saved.
+    If ``wanted``, it is ``trainer.cached_cfg``. Otherwise it is the original configuration, which can be saved.
     """
     before = trainer.cfg
     if wanted:

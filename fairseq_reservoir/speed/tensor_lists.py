@@ -17,9 +17,9 @@ def same(first: Sequence[Any], second: Sequence[Any]) -> bool:
 class GradientLists:
     """The gradients of a list of parameters, and a result computed from both lists.
 
-    ``compute(parameters, gradients)`` returns the result, such as whether all tensors are float32. It gets only the parameters that have a
-    gradient, and is called again only if a parameter or a gradient has been replaced by another tensor. Gradients are held by weak
-    references, so they are not kept in memory.
+    ``compute(parameters, gradients)`` returns the result, such as whether all tensors are float32. ``compute`` gets only the parameters
+    that have a gradient, and is called again only if a parameter or a gradient has been replaced by another tensor. Gradients are held by
+    weak references, so they are not kept in memory.
     """
 
     def __init__(self, compute: Callable[[list[Tensor], list[Tensor]], Any]) -> None:

@@ -60,7 +60,7 @@ def _number(text):
     number = whole_number(text)
     if text == "auto":
         raise InputError(
-            f"--threads auto (or {THREADS}): was removed; give a number, such as 1, which was as fast as auto on a busy machine"
+            f"--threads auto (or {THREADS}=auto): was removed; give a number, such as 1, which was as fast on a busy machine"
         )
     if text and not (number and number <= MOST):
         raise InputError(f"--threads {text} (or {THREADS}): must be a whole number from 1 to {MOST}")

@@ -40,7 +40,9 @@ MODELS = {
 FLAGS = "--lr 0.001 --clip-norm 1 --weight-decay 0.01 --batch-size 8 --disable-validation --no-save".split()
 
 
-PRODUCTS = "torch's default or oneDNN's, measured at the start; an earlier version of --fast gained time on one AMD EPYC (AVX-512)"
+PRODUCTS = (
+    "the faster of torch's and oneDNN's, measured at the start; an earlier --fast gained time on one AMD EPYC (AVX-512)"
+)
 
 
 def both(data, model, *flags):

@@ -50,7 +50,8 @@ def first_steps(source: int) -> int:
 def fewer_sentences(batch: int, left: int) -> int | None:
     """Return the size of a smaller shape for the ``left`` unfinished sentences of a batch: about a quarter of the size ``batch``.
 
-    Return None if more than a quarter of the sentences are left. Half the size would lead to more shapes, and so to more graphs.
+    Return None if more than a quarter of the sentences are left. Shapes of half the size would need more graphs, because there would be
+    more shapes.
     """
     quarter = batch_size(max(1, batch // 4))
     return quarter if left <= quarter < batch else None

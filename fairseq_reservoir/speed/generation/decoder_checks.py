@@ -24,7 +24,7 @@ _NORMALIZERS = (BaseFairseqModel.get_normalized_probs, TransformerModelBase.get_
 
 
 def unsupported_search(generator: Any) -> str | None:
-    """Return why the search of a ``SequenceGenerator`` is not supported; None if it is."""
+    """Return why the search of a ``SequenceGenerator`` is not supported; None if it is supported."""
     if generator.model.models_size != 1:
         return "several models"
     if type(generator.search) is not search.BeamSearch:
@@ -50,7 +50,7 @@ def _suppressed(generator: Any) -> list[int]:
 
 
 def unsupported_model(model: Any) -> str | None:
-    """Return why ``DecoderStep`` does not support a model; None if it does."""
+    """Return why ``DecoderStep`` does not support a model; None if it supports the model."""
     if not isinstance(model, TransformerModelBase):
         return f"{type(model).__name__} is not a Transformer of fairseq"
     if not any(type(model).get_normalized_probs is method for method in _NORMALIZERS):
@@ -85,7 +85,7 @@ def _unsupported_decoder(decoder: Any) -> str | None:
 
 
 def unsupported_length(decoder: Any, steps: int) -> str | None:
-    """Return why this number of steps is not supported: fairseq would enlarge the table of positions, or raise an error. None if it is."""
+    """Return a reason if fairseq would enlarge the table of positions or raise an error at this number of steps, else None."""
     if decoder.embed_positions is not None and steps > position_count(decoder.embed_positions):
         return f"a translation of {steps} tokens is longer than the table of positions"
     return None

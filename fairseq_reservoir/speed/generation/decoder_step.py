@@ -1,4 +1,4 @@
-"""One step of fairseq's Transformer decoder with caches of fixed shapes. The host reads nothing.
+"""One step of fairseq's Transformer decoder with caches of fixed shapes. The host reads no value from the device.
 
 fairseq's attention appends keys and values to a tensor that grows in every step, and copies the tensor when beams are reordered. In this
 module, each step writes its keys and values to its own slot in a cache of fixed size. Attention masks all slots that do not belong to

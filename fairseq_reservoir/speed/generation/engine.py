@@ -129,14 +129,17 @@ class Engine:
         return buckets.fewer_sentences(shape.sizes.batch, left)
 
     def _shrink(self, shape: _Shape, places: list[int], left: int, fewer: int) -> tuple[_Shape, list[int]]:
-        """Continue the ``left`` unfinished sentences in a shape for ``fewer`` sentences. Return the shape and the sentences' places."""
+        """Continue the ``left`` unfinished sentences in a shape for ``fewer`` sentences.
+
+        Return the shape and, for each of its sentences, the index in the batch.
+        """
         smaller = self._shape(Sizes(fewer, shape.sizes.source, shape.sizes.steps), current=shape)
         order = torch.argsort(shape.state.finished.long(), stable=True)[:fewer]
         smaller.state.put_rows(shape.state, order, left)
         return smaller, [places[row] for row in order[:left].tolist()]
 
     def _shape(self, sizes: Sizes, current: _Shape | None = None) -> _Shape:
-        """Find or create the shape with these sizes. If there are too many shapes, drop those not used for longest, except ``current``."""
+        """Find or create the shape with these sizes. If there are too many shapes, drop the least recently used, but not ``current``."""
         if sizes not in self.shapes:
             caches = self.decoder_step.new_caches(sizes.batch, sizes.source, sizes.steps, self.settings.beam_size)
             state = new_state(sizes, self.settings.beam_size, caches, self.device)

@@ -12,7 +12,7 @@ from .state import State
 def read_hypotheses(
     state: State, done: int, sentences: int, eos: int, len_penalty: float | None
 ) -> list[list[dict[str, Tensor]] | None]:
-    """Read the hypotheses of each finished sentence in fairseq's format, the best first; None for an unfinished sentence.
+    """Return the hypotheses of each finished sentence in fairseq's format, the best first; None for an unfinished sentence.
 
     The score of n tokens with log probabilities p_i is (p_1 + ... + p_n) / n^len_penalty. Without normalisation, it is the sum. Hypotheses
     with equal scores are sorted by the steps at which they ended.

@@ -1,4 +1,4 @@
-"""One step of fairseq's beam search as operations on tensors of fixed shapes. The host reads nothing."""
+"""One step of fairseq's beam search as operations on tensors of fixed shapes. The host reads no value from the device."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +29,7 @@ class SearchStep:
     """One step of fairseq's beam search.
 
     Each beam i of a sentence has a score s_i. The candidates are the 2 beam_size largest s_i + log p(w | i) over all beams i and tokens w,
-    in descending order. A candidate among the first beam_size that is the end of sentence becomes a finished hypothesis. The first
+    in descending order. If one of the first beam_size candidates is the end of sentence, it becomes a finished hypothesis. The first
     beam_size candidates that are not the end of sentence become the new beams. There are always beam_size such candidates, because each
     beam contributes at most one end of sentence. A sentence is finished when it has beam_size finished hypotheses, or at the last step,
     which allows only the end of sentence.

@@ -9,8 +9,8 @@ Multi30k, multiples of 8 for both lengths and of 16 for the sentences need 1.21 
 shapes, ``choose`` needs 1.06 times as many. It has three steps:
 
 1. Equal shapes are counted. If there are more than ``CELLS`` distinct shapes, nearby shapes are combined on a logarithmic grid.
-2. The two groups that together add the fewest tokens are merged, again and again, until ``limit`` groups are left.
-3. Each shape moves to the cheapest bucket that holds it, and each bucket shrinks to its shapes, until no tokens are saved.
+2. The two groups whose merging adds the fewest tokens are merged. This is repeated until ``limit`` groups are left.
+3. Each shape moves to the cheapest bucket that holds it, and each bucket shrinks to its shapes. This is repeated while it saves tokens.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -85,7 +85,7 @@ def smallest(buckets: np.ndarray, shape: Sequence[int]) -> int | None:
 
 
 def padding(shapes: np.ndarray, buckets: np.ndarray) -> float:
-    """Compute (tokens after padding) / (tokens before padding) over all batches. Batches that fit into no bucket are not padded.
+    """Compute (tokens after padding) / (tokens before padding) over all batches. A batch that fits into no bucket counts without padding.
 
     Args:
         shapes: (batches, d) integers.
@@ -133,7 +133,7 @@ def _combine(shapes: np.ndarray, counts: np.ndarray, most: int) -> tuple[np.ndar
 
 
 def _merge(shapes: np.ndarray, counts: np.ndarray, limit: int) -> np.ndarray:
-    """Repeatedly merge the two groups that together add the fewest tokens, until ``limit`` groups are left.
+    """Repeatedly merge the two groups whose merging adds the fewest tokens, until ``limit`` groups are left.
 
     Return the elementwise maximum of the shapes in each group.
 
@@ -216,7 +216,7 @@ def shapes_of(dataset: Any, batches: Iterable[Sequence[int]]) -> np.ndarray | No
     """Compute the shapes of a data set's batches from the lengths of its samples. No sample is read.
 
     The result has the lengths that batches have after collation. With ``--truncate-source``, and in language models with ``--self-target``
-    or ``--past-target``, a result can be too long by 1, because the collated length depends on the text.
+    or ``--past-target``, a length in the result can be too large by 1, because the collated length depends on the text.
 
     Args:
         dataset: a data set of the tasks translation, language_modeling or masked_lm, or of a task with the same classes.
@@ -259,7 +259,7 @@ def _of_pairs(dataset: LanguagePairDataset) -> tuple[int, list[Side]]:
 
 
 def _of_text(dataset: MonolingualDataset) -> tuple[int, list[Side]]:
-    """Return the layout of language modeling. With the targets "past" or "self", a block without an end of sentence gets one."""
+    """Return the layout of language modeling. With the targets "past" or "self", fairseq adds a missing end of sentence to a block."""
     eos = dataset.add_eos_for_other_targets and {"self", "past"} & set(dataset.targets or ())
     extra = int(dataset.add_bos_token) + int(bool(eos))
     return dataset.pad_to_bsz or 0, [Side(dataset.sizes, extra, least=dataset.fixed_pad_length or 0)]

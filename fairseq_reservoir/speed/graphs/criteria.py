@@ -48,12 +48,12 @@ def forward(criterion: FairseqCriterion, model: Any, sample: dict[str, Any]) -> 
 
 
 def counts(criterion: FairseqCriterion, sample: dict[str, Any], several: bool = False) -> dict[str, Any]:
-    """Return ``ntokens``, ``nsentences`` and ``sample_size`` of a batch, without padding. The sample size divides the gradients.
+    """Return ``ntokens``, ``nsentences`` and ``sample_size`` of a batch, without padding. Gradients are divided by the sample size.
 
     Args:
-        several: whether several ranks train. Over all ranks, numbers on the host have one sum, and numbers on the device another. In
-            ordinary steps, fairseq's masked language model has its sample size on the device. Other ranks may run ordinary steps, so
-            this rank's sample size must be on the device, too.
+        several: whether several ranks train. fairseq sums the ranks' numbers on the host separately from their numbers on the device. In an
+            ordinary step of a masked language model, the sample size is on the device. Other ranks may run ordinary steps, so this rank's
+            sample size must be on the device, too.
     """
     sentences, tokens = int(sample["nsentences"]), int(sample["ntokens"])
     size: Any = sentences if getattr(criterion, "sentence_avg", False) else tokens

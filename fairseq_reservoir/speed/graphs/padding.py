@@ -89,7 +89,7 @@ def masked_places(target: Tensor, padding: int, share: float) -> dict[str, Any] 
     Args:
         target: (sentences, length), on the host; ``padding`` at tokens that are not predicted.
         padding: index of the padding token.
-        share: expected share of predicted tokens, ``--mask-prob``.
+        share: expected fraction of predicted tokens, ``--mask-prob``.
 
     Returns:
         ``index``: (places,), positions in the flattened batch. ``labels``: (places,), the targets at these positions. Unused places have

@@ -29,7 +29,7 @@ _BACKENDS = ("legacy_ddp", "no_c10d")
 
 
 def start(trainer: Any, masks: Sequence[Any]) -> GraphedSteps | None:
-    """Let a trainer's task record and replay training steps. Return None if ``--cuda-graphs`` is not given or has no effect.
+    """Let a trainer's task record and replay training steps, and return these steps. Return None if ``--cuda-graphs`` has no effect.
 
     Args:
         trainer: the trainer, with its model and criterion.

@@ -77,7 +77,7 @@ class GraphedSteps:
         self._held: list[Tensor] = []
 
     def packed(self, sample: Any) -> Any:
-        """Pad and pack a batch, unless the data loader has done so or no bucket holds it."""
+        """Pad and pack a batch. Return the batch unchanged if the data loader has packed it or no bucket holds it."""
         return sample if self.padder is None or isinstance(sample, PackedBatch) else self.padder(sample)
 
     def train_step(
