@@ -281,7 +281,7 @@ def clock_of(given):
 
 def about_clock(given):
     """Sentence about the clock for below the table; empty for the usual one."""
-    return " Seconds are those of the processor." if getattr(given, "cpu_time", False) else ""
+    return " Times are CPU seconds." if getattr(given, "cpu_time", False) else ""
 
 
 def add_arms(parser, at_most):
