@@ -1,7 +1,7 @@
 """Start ranks on CPUs, from one fairseq command or under torchrun, and forward the errors of child processes.
 
 fairseq starts one process per CUDA device. Without a device, ``--distributed-world-size 2`` starts no process at all and ends with status
-0. Under torchrun every process trains its own model, or ends in a division by the number of devices, which is 0.
+0. Under torchrun every process trains its own model, or fails when it divides by the number of devices, which is 0.
 ``start_processes_on_cpus`` repairs this. With a CUDA device and without ``--cpu``, fairseq starts its processes as before. On CPUs and on
 GPUs, an ``InputError`` of a child process ends the command with one line instead of the child's traceback.
 """

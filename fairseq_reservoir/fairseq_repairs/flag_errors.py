@@ -54,7 +54,7 @@ def error_without_arch(error: RuntimeError) -> Exception:
 
 
 def check_parsed(parser, flags, words, is_complete: bool) -> None:
-    """Refuse values that hydra would change. Also refuse a flag such as ``--lr-scheduler`` if flags that its value needs are missing.
+    """Refuse values that hydra would change. Also refuse a flag such as ``--lr-scheduler`` if its value needs a missing flag.
 
     Args:
         parser: the parser of the command.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def ignored() -> Iterator[None]:
-    r"""Ignore two kinds of warning inside the block. Other warning filters are kept, including filters that the block adds.
+    r"""Ignore two kinds of warning inside the block. All other warning filters stay active, including filters that the block adds.
 
     Python 3.12 and later warn of the string ``"\d"`` when they compile fairseq's wav2vec2_asr.py. torch 2.14 warns of each
     ``@torch.jit.script`` in fairseq/models/model_utils.py. ``fairseq-train`` imports fairseq before the plugin, so this package cannot

@@ -25,8 +25,8 @@ class ResumableReduceLROnPlateau(ReduceLROnPlateauLRSchedule):
 def remember_bad_epochs():
     """Keep the number of bad epochs of ``reduce_lr_on_plateau`` in a resumed run (fairseq PR #4071).
 
-    fairseq saves the best validation loss, but not the number of epochs since then. It also saves the checkpoint of an epoch before it
-    passes the validation loss of that epoch to the schedule, so a resumed run never passes this loss. ``ReservoirTrainer`` calls
+    fairseq saves the best validation loss, but not the number of epochs since then. It also saves an epoch's checkpoint before it passes
+    the epoch's validation loss to the schedule. A resumed run therefore never passes this loss. ``ReservoirTrainer`` calls
     ``step_after_epoch``.
     """
     LR_SCHEDULER_REGISTRY[_NAME] = ResumableReduceLROnPlateau

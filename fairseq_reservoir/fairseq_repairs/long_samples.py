@@ -1,4 +1,4 @@
-"""Repairs for samples that are longer than the model accepts: refuse them in one line, or score the whole text.
+"""Repairs for samples that are longer than the model accepts: report them in one line, and score every token of a text.
 
 fairseq omits long samples. Users may then mistake the score of the remaining samples for the score of all data.
 """
@@ -55,7 +55,7 @@ def name_long_sentences():
     """Report sentences that are too long for a model in one line (fairseq #257).
 
     fairseq raises an exception with the number of one sentence. A training raises it only after the first epoch, and
-    ``fairseq-interactive`` in the middle of a session. With this repair, a training checks its validation data when it starts.
+    ``fairseq-interactive`` raises it in the middle of a session. With this repair, a training checks its validation data when it starts.
     ``fairseq-interactive`` skips long lines with a warning, translates all other lines, and ends with an error that lists the numbers of
     the skipped lines. With ``--skip-invalid-size-inputs-valid-test`` it ends without an error, as in fairseq. Long training sentences are
     omitted with a warning, as in fairseq. ``ReservoirTrainer`` calls ``check_validation``.

@@ -26,7 +26,7 @@ def unscale_once() -> None:
     """Divide gradients by the loss scale of ``--amp`` once.
 
     Before clipping, fairseq passes torch's optimizer to the scaler. For the step, it passes its own wrapper of that optimizer. The scaler
-    takes the optimizer and the wrapper for two optimizers, and divides the gradients twice. The steps of SGD are then divided by the loss
+    treats the optimizer and the wrapper as two optimizers, and divides the gradients twice. The steps of SGD are then divided by the loss
     scale. The gradients of Adam become as small as eps, and its moments jump each time the scale grows.
     """
 

@@ -46,7 +46,7 @@ class ListCopy:
     """Copies a list of source tensors to a list of target tensors, with one operation for each pair of dtypes.
 
     torch launches one kernel for a list only if all tensors have the same dtype. In a half-precision model, scores of masks are float32.
-    The dtypes are cached until a target is replaced, or a source becomes None or is no longer None. References to sources are not kept.
+    The dtypes are cached until a target is replaced, or a source changes from None to a tensor or back. References to sources are not kept.
     """
 
     def __init__(self) -> None:

@@ -1,12 +1,12 @@
 """Buckets: the few shapes to which training batches are padded, so that few CUDA graphs cover a data set.
 
 A shape is a list of integers: the number of sentences, and one padded length per side. Translation has two lengths (source, target), a
-language model has one. A batch fits into a bucket if no number of the batch's shape is greater than the corresponding number of the
-bucket. After padding, the batch has sentences * (source length + target length) tokens, where all three numbers are the bucket's.
+language model has one. A batch fits into a bucket if no number of the batch's shape is greater than the corresponding number of the bucket.
+After padding, the batch has sentences * (source length + target length) tokens, where all three numbers are those of the bucket.
 
 Rounding each number up to a fixed multiple wastes many tokens, because batches differ in the number of sentences and in both lengths. On
 Multi30k, multiples of 8 for both lengths and of 16 for the sentences need 1.21 times as many tokens as no padding. With equally many
-shapes, ``choose`` needs 1.06 times as many. It has three steps:
+shapes, ``choose`` needs 1.06 times as many as no padding. It has three steps:
 
 1. Equal shapes are counted. If there are more than ``CELLS`` distinct shapes, nearby shapes are combined on a logarithmic grid.
 2. The two groups whose merging adds the fewest tokens are merged. This is repeated until ``limit`` groups are left.
