@@ -1,4 +1,4 @@
-"""Hints in error messages: the flags that ``--lr-scheduler NAME`` or a similar choice requires, and the choice that has an unknown flag.
+"""Hints in error messages: flags that a choice such as ``--task NAME`` requires, and the choice to which an unknown flag belongs.
 
 The hints help a user who gives flags of this package without an ``--arch`` of this package, or copies half of a recipe. Plain fairseq ends
 in a traceback, or prints "unrecognized arguments" after 150 lines of usage.

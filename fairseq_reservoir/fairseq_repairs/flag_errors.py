@@ -23,7 +23,7 @@ NO_DATA = "no-data"
 
 @repair("flag-errors")
 def refuse_flags_in_one_line():
-    """Report a flag that argparse rejects in one line.
+    """Report, in one line, a flag that argparse rejects.
 
     argparse prints the 150 lines of fairseq's usage before the error. Programs other than fairseq's commands keep argparse's behaviour.
     ``trainer.reading_flags`` and ``trainer.building`` call the functions below.
@@ -47,7 +47,7 @@ def prepare(parser, words) -> None:
 
 
 def error_without_arch(error: RuntimeError) -> Exception:
-    """Return an ``InputError`` about a missing ``--arch``. fairseq raises a RuntimeError without a message. Other errors are returned."""
+    """Convert the RuntimeError without a message that fairseq raises if ``--arch`` is missing. Return other errors unchanged."""
     if refuse_flags_in_one_line.is_applied and fairseq_command() == "fairseq-train" and not error.args:
         return InputError("--arch: not given; for example, --arch reservoir_transformer_study")
     return error

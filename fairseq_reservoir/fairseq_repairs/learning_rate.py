@@ -10,7 +10,7 @@ _COUNTERS = ("num_bad_epochs", "cooldown_counter")
 
 
 class ResumableReduceLROnPlateau(ReduceLROnPlateauLRSchedule):
-    """fairseq's ``reduce_lr_on_plateau`` that also saves the counters of torch's scheduler. It loads states without the counters, too."""
+    """fairseq's ``reduce_lr_on_plateau`` that also saves the counters of torch's scheduler. It can load states without counters."""
 
     def state_dict(self):
         return super().state_dict() | {name: getattr(self.lr_scheduler, name) for name in _COUNTERS}

@@ -126,7 +126,9 @@ def log_size(trainer, iterator) -> None:
         options = trainer.cfg.model
         needed, limit = size_of(iterator, cache, trainer), options.freeze_cache_mib
         if needed is None:
-            logger.info("--freeze-cache memory: the size of the cache cannot be predicted; at most %d MiB", limit)
+            logger.info(
+                "--freeze-cache memory: the size of the cache cannot be predicted; it will be at most %d MiB", limit
+            )
         else:
             mib, processes = -(-needed // _MIB), trainer.data_parallel_world_size
             each = f" in each of {processes} processes, because they exchange batches between epochs" * (processes > 1)

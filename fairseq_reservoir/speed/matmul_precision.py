@@ -40,7 +40,7 @@ class Measured(NamedTuple):
 
 
 def unsupported_reason(model: nn.Module, common: Any) -> str:
-    """Return why a training uses torch's default without measuring; "" if it measures. ``common``: fairseq's option group of this name."""
+    """Return why a training uses torch's default and does not measure, or "". ``common``: fairseq's option group of this name."""
     if common.tpu or (torch.cuda.is_available() and not common.cpu):
         return "only on a CPU"
     if common.fp16 or common.bf16 or common.memory_efficient_fp16 or common.memory_efficient_bf16 or common.amp:

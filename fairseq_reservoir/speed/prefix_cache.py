@@ -116,7 +116,7 @@ class PrefixCache:
         self._random = [] if self._depth == self.prefix.depth else _random_state()
 
     def end_batch(self, encoder: nn.Module, args: tuple, kwargs: dict, result: Any) -> None:
-        """Forward hook of the encoder, called after errors too: set hidden states of layers inside the prefix to None."""
+        """Forward hook of the encoder, which also runs after errors. Set hidden states of layers inside the prefix to None."""
         was_cached = self._batch is not None
         self._batch = self._found = None
         for name, place in (("encoder_states", 1), ("fc_results", 0)):

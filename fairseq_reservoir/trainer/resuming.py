@@ -83,7 +83,7 @@ def check_loaded_state(trainer) -> None:
 def innermost(optimizer, group: str | None = None) -> list:
     """Return the optimizers inside fairseq's wrappers as pairs (group, optimizer).
 
-    Only the optimizers in a composite optimizer have a group. For all others, ``group`` is returned as it is.
+    Each optimizer in a composite optimizer has its own group. For any other optimizer, the argument ``group`` is returned.
     """
     for name in ("fp32_optimizer", "wrapped_optimizer", "_optimizer"):
         inner = getattr(optimizer, name, None)

@@ -38,7 +38,7 @@ def install() -> None:
 
 
 def keep(record: logging.LogRecord) -> bool:
-    """Whether a record of fairseq is logged.
+    """Whether a log record of fairseq is printed.
 
     fairseq logs the whole module tree of a model, about 100 lines. If the model has a slot table, the module tree is not logged, because
     the trainer logs the table.

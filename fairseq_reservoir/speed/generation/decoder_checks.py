@@ -148,5 +148,5 @@ def _is_linear(module: Any) -> bool:
 
 
 def _is_method_of(classes: tuple[type, ...], thing: Any, name: str) -> bool:
-    """Whether the method ``name`` of an object is the method of one of the classes, and not an override."""
+    """Whether the method ``name`` of an object is that of one of the classes, so that no subclass has overridden it."""
     return any(getattr(type(thing), name) is getattr(one, name, None) for one in classes)

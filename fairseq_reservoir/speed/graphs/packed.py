@@ -16,7 +16,7 @@ _Path = tuple[str, ...]
 class PackedBatch:
     """A batch with all its tensors stored as slices of one tensor.
 
-    fairseq's data loader sends tensors to the training process one by one, which took a quarter of the host's time per update.
+    fairseq's data loader sends tensors to the training process one by one. Sending took a quarter of the host's time per update.
 
     Attributes:
         flat: (n,), int64, the entries of all tensors, one tensor after the other.
