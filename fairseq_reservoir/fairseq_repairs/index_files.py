@@ -198,11 +198,10 @@ def _read_header(prefix: str) -> _Index | None:
             prefix,
             f"it has {size:,} bytes, but its header describes {count:,} sentences, which need {expected:,} bytes",
         )
-    if head.startswith(_LEGACY) and (item_size, shapes) != (dtype.itemsize, count):
-        _refuse(
-            prefix,
-            f"its header describes {count:,} sentences, but {shapes:,} lengths, or tokens of type {dtype}, but of {item_size} bytes",
-        )
+    if head.startswith(_LEGACY) and shapes != count:
+        _refuse(prefix, f"its header describes {count:,} sentences, but {shapes:,} lengths")
+    if head.startswith(_LEGACY) and item_size != dtype.itemsize:
+        _refuse(prefix, f"its header describes tokens of type {dtype}, but of {item_size} bytes")
     return _Index(prefix, head[: len(_MMAP)] if start == 26 else _LEGACY, dtype, count, start)
 
 

@@ -220,23 +220,23 @@ def test_only_headers_and_lengths_of_later_folders_are_read(make_corpus, monkeyp
 DAMAGES = [
     ("translation", None, "dict.de.txt", lambda path: path.write_text("a\n"), "line 1, 'a', must be a word and its count"),
     ("translation", None, "dict.en.txt", lambda path: path.write_text("a 1\n"), "train.en-de.en.bin: token .* has id .*dict.en.txt"),
-    ("translation", None, "train.en-de.de.idx", lambda path: shorten(path, 5), "train.en-de.de.idx: damaged"),
-    ("translation", None, "train1.en-de.en.bin", lambda path: shorten(path, 5), "train1.en-de.en.bin: damaged"),
-    ("translation", None, "valid.en-de.de.bin", lambda path: shorten(path, 2), "valid.en-de.de.bin: damaged"),
-    ("translation", None, "test.en-de.en.bin", lambda path: shorten(path, 2), "test.en-de.en.bin: damaged"),
-    ("translation", ["test"], "test.en-de.de.bin", lambda path: shorten(path, 2), "test.en-de.de.bin: damaged"),
-    ("translation", ["test", "test1"], "test1.en-de.en.bin", lambda path: shorten(path, 2), "test1.en-de.en.bin: damaged"),
+    ("translation", None, "train.en-de.de.idx", lambda path: shorten(path, 5), "train.en-de.de.idx: is damaged"),
+    ("translation", None, "train1.en-de.en.bin", lambda path: shorten(path, 5), "train1.en-de.en.bin: is damaged"),
+    ("translation", None, "valid.en-de.de.bin", lambda path: shorten(path, 2), "valid.en-de.de.bin: is damaged"),
+    ("translation", None, "test.en-de.en.bin", lambda path: shorten(path, 2), "test.en-de.en.bin: is damaged"),
+    ("translation", ["test"], "test.en-de.de.bin", lambda path: shorten(path, 2), "test.en-de.de.bin: is damaged"),
+    ("translation", ["test", "test1"], "test1.en-de.en.bin", lambda path: shorten(path, 2), "test1.en-de.en.bin: is damaged"),
     ("translation", ["test"], "dict.de.txt", lambda path: path.write_text("a 1\na 1\n"), "line 2 repeats 'a'"),
-    ("translation_lev", None, "train.en-de.de.idx", lambda path: shorten(path, 5), "train.en-de.de.idx: damaged"),
-    ("language_modeling", None, "train1.idx", lambda path: shorten(path, 1), "train1.idx: damaged"),
-    ("language_modeling", None, "valid.bin", lambda path: shorten(path, 1), "valid.bin: damaged"),
-    ("language_modeling", ["test"], "test.bin", lambda path: shorten(path, 1), "test.bin: damaged"),
-    ("masked_lm", None, "train.bin", lambda path: shorten(path, 1), "train.bin: damaged"),
+    ("translation_lev", None, "train.en-de.de.idx", lambda path: shorten(path, 5), "train.en-de.de.idx: is damaged"),
+    ("language_modeling", None, "train1.idx", lambda path: shorten(path, 1), "train1.idx: is damaged"),
+    ("language_modeling", None, "valid.bin", lambda path: shorten(path, 1), "valid.bin: is damaged"),
+    ("language_modeling", ["test"], "test.bin", lambda path: shorten(path, 1), "test.bin: is damaged"),
+    ("masked_lm", None, "train.bin", lambda path: shorten(path, 1), "train.bin: is damaged"),
     ("masked_lm", None, "dict.txt", lambda path: path.write_bytes(b""), "dict.txt: an empty dictionary"),
-    ("sentence_prediction", None, "input0/train.bin", lambda path: shorten(path, 1), "input0/train.bin: damaged"),
-    ("sentence_prediction", None, "label/valid.bin", lambda path: shorten(path, 1), "label/valid.bin: damaged"),
+    ("sentence_prediction", None, "input0/train.bin", lambda path: shorten(path, 1), "input0/train.bin: is damaged"),
+    ("sentence_prediction", None, "label/valid.bin", lambda path: shorten(path, 1), "label/valid.bin: is damaged"),
     ("sentence_prediction", None, "label/dict.txt", lambda path: path.write_text("0\n"), "label/dict.txt: line 1"),
-    ("sentence_prediction", ["valid"], "input0/valid.idx", lambda path: shorten(path, 1), "input0/valid.idx: damaged"),
+    ("sentence_prediction", ["valid"], "input0/valid.idx", lambda path: shorten(path, 1), "input0/valid.idx: is damaged"),
 ]  # fmt: skip
 
 
@@ -276,7 +276,7 @@ def test_commands_with_a_model_check_the_splits_they_read(command, option, make_
     )
     assert data_files.check_flags(flags) is None
     shorten(data / ("other.bin" if command == "fairseq-eval-lm" else "other.en-de.de.bin"), 1)
-    with pytest.raises(InputError, match=f"^{data}/other.*bin: damaged"):
+    with pytest.raises(InputError, match=f"^{data}/other.*bin: is damaged"):
         data_files.check_flags(flags)
     monkeypatch.setattr(sys, "argv", ["fairseq-interactive"])  # reads no split
     data_files.check_flags(flags)
