@@ -14,7 +14,7 @@ from .repair import repair, wrap
 
 @repair("no-programs")
 def load_no_programs():
-    """Run no program that a checkpoint contains: pass ``weights_only=True`` to every ``torch.load`` that does not set it.
+    """Run no program in a checkpoint: pass ``weights_only=True`` to each ``torch.load`` that does not set it.
 
     fairseq never sets ``weights_only``. Many users set TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD to avoid the error that
     ``trust_classes_in_checkpoints`` describes. With this variable, a checkpoint from another person could run any program. A call with
@@ -42,7 +42,7 @@ def trust_classes_in_checkpoints():
 
 @repair("pruned-stacks")
 def prune_each_stack_once():
-    """Prune encoder and decoder only once with ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` (fairseq #1403).
+    """Prune each stack only once with ``--encoder-`` and ``--decoder-layers-to-keep`` (fairseq #1403).
 
     ``prune_state_dict`` drops every layer that no list contains. If only one stack has a list, all layers of the other stack are removed. A
     training renumbers the kept layers and saves them together with the list. When fairseq resumes or translates, it prunes the kept layers
