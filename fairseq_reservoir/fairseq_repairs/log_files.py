@@ -1,4 +1,4 @@
-"""Repair of ``--log-file``: times of day, and each record once."""
+"""Repair of ``--log-file``. The repair writes the time of day into each line, and writes each record only once."""
 
 import logging
 import os

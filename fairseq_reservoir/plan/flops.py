@@ -196,8 +196,9 @@ _IN_LAYER = tuple(
 
 
 def _step_outside(name: str, after_layers: bool) -> int:
-    """Index of the step that uses a tensor outside the layers. An unknown tensor has an extra step: the last one before the layers, or the
-    last one of all.
+    """Return the index of the step that uses a tensor. The tensor belongs to no layer.
+
+    A tensor with an unknown name gets an extra step. This step is the last one before the layers, or with ``after_layers`` the last of all.
     """
     rest = name.partition(".")[2]
     before, after = (

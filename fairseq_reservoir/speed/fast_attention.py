@@ -137,7 +137,7 @@ def without_plans(x: Tensor, tokens: int = 0) -> Iterator[None]:
 def _softmax(x: Tensor) -> Tensor:
     """Compute a softmax over the last dimension. Rows shorter than a SIMD register are padded, because torch is up to 9x slower for them.
 
-    Short rows in half precision are computed in float32, because fewer float32 values fill a register.
+    Short rows in half precision are computed in float32, because a register holds fewer float32 values and so needs less padding.
     """
     length, half = x.shape[-1], x.dtype in (torch.bfloat16, torch.float16)
     if length >= (_PAYS if half else _REGISTER):

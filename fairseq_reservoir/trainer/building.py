@@ -1,4 +1,4 @@
-"""Hooks of the fairseq functions that set up a task, build a model, or load a task and its models."""
+"""Hooks around the fairseq functions that set up a task, build a model, or load a task and its models."""
 
 import os
 

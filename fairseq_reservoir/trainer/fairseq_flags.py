@@ -19,7 +19,7 @@ ONE_RATE = ("inverse_sqrt", "cosine", "reduce_lr_on_plateau", "tri_stage", "tria
 
 
 def check(cfg: Any) -> None:
-    """Refuse a training without an optimizer or a batch size, and numbers that fairseq cannot use."""
+    """Refuse numbers that fairseq cannot use, and a training that has no optimizer or no batch size."""
     data = cfg.dataset
     if cfg.optimizer is None:
         raise InputError("--optimizer: is required; the usual choice is --optimizer adam")

@@ -31,7 +31,7 @@ def model_folder(path: str, text: TextParts) -> Iterator[Path]:
     If there is no cache or it cannot be written, a temporary folder is used and deleted at the end.
 
     Raises:
-        InputError: the file is not usable, or CTranslate2 cannot represent its model.
+        InputError: the file is not usable, or CTranslate2 cannot represent the model of the file.
     """
     cache = _cache()
     folder = (cache or Path()) / f"{Path(path).stem[:40]}-{_key(path)}"

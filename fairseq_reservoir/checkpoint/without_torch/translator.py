@@ -26,7 +26,7 @@ def open_translator(path: str, int8: bool = False) -> "CT2Translator":
 
     Raises:
         InputError: the file is not usable.
-        CannotConvert: CTranslate2 cannot represent its model.
+        CannotConvert: CTranslate2 cannot represent the model of the file.
     """
     try:
         return CT2Translator(path, int8)
@@ -48,7 +48,7 @@ class CT2Translator:
         int8: multiply in 8 bits. This is faster and changes the scores.
 
     Raises:
-        InputError: the file is not usable, or CTranslate2 cannot represent its model.
+        InputError: the file is not usable, or CTranslate2 cannot represent the model of the file.
     """
 
     def __init__(self, path: str, int8: bool = False) -> None:

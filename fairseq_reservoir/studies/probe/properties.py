@@ -1,4 +1,4 @@
-"""Properties of tokens that a probe predicts: labels for each property, and random labels for its control task."""
+"""Token properties for a probe to predict. Each property has labels, and random labels for a control task."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ class Score:
 
     Attributes:
         value: the score.
-        name: the metric by which fairseq also selects checkpoint_best.pt.
+        name: the metric by which fairseq selects checkpoint_best.pt.
         higher: whether higher is better.
     """
 

@@ -57,7 +57,8 @@ def test_no_errors_and_no_network(browser, address):
     assert browser.get_log("browser") == []
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     asked = {event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"}
-    assert address in asked and {url for url in asked if not url.startswith("data:")} == {address}
+    # A slow browser may still be loading its own page of a new tab.
+    assert address in asked and {url for url in asked if not url.startswith(("data:", "chrome:"))} == {address}
 
 
 def test_every_figure_has_a_size(browser, address):
