@@ -1,1 +1,1 @@
-"""Random tensors that depend only on a seed and a name, and hashes of tensors."""
+"""Hashes of tensors, and random tensors that depend only on a seed and a name."""

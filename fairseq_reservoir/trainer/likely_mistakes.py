@@ -1,4 +1,4 @@
-"""Warnings before a training about valid flags that are probably mistakes."""
+"""Before a training, warn about flags that are valid but probably mistakes."""
 
 import logging
 

@@ -60,7 +60,10 @@ class ReservoirDecoder(_PlannedStack, TransformerDecoderBase):
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
     ):
-        """Compute features. Alignments come from the last layer that attends to the source. In fairseq, they come from the last layer."""
+        """Compute features. Alignments come from the last layer that attends to the source.
+
+        fairseq takes them from the last layer, even if that layer does not attend to the source.
+        """
         if alignment_layer is None:
             alignment_layer = self.last_attending
         return self.extract_features_scriptable(
