@@ -62,15 +62,17 @@ def test_frozen_components_do_not_change_and_the_rest_does(component):
     assert still == frozen | random
 
 
-@pytest.mark.parametrize("init", [init for init in FROZEN_INITS if init not in ("model", "diagonal", "zero")])
+DRAWN = [init for init in FROZEN_INITS if init not in ("model", "diagonal", "zero")]
+
+
 @pytest.mark.parametrize(
-    "make",
+    "make, init",
     [
-        lambda **options: build("LT", "L", **options),
-        lambda **options: build_lm(plan="LT", **options),
-        lambda **options: build_roberta("reservoir_roberta", reservoir_encoder="LT", **options),
+        *((lambda **options: build("LT", "L", **options), init) for init in DRAWN),
+        (lambda **options: build_lm(plan="LT", **options), "orthogonal"),
+        (lambda **options: build_roberta("reservoir_roberta", reservoir_encoder="LT", **options), "glorot"),
     ],
-    ids=["translation", "language model", "RoBERTa"],
+    ids=[*(f"translation {init}" for init in DRAWN), "language model", "RoBERTa"],
 )
 def test_frozen_init_of_our_models(make, init):
     one, other, plain = (

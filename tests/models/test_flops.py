@@ -5,6 +5,8 @@ same. Sizes are width 8, feed-forward 12, 2 heads, kernel 3. The source has 2 x 
 All numbers below are sums of 2 * tokens * in * out.
 """
 
+import functools
+
 import pytest
 from hypothesis import given, reject, settings, strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -23,6 +25,7 @@ GRU = 2 * (12 * 8 + 12 * 4)  # two directions, three gates of width 4, from the 
 CONVOLUTION = 16 * 8 + 2 * 3 * 8 + 8 * 8  # to the two halves of the GLU, the kernel of each head, the output
 
 
+@functools.cache
 def backward_flops(encoder, decoder, **options):
     """FLOPs of the whole backward pass."""
     model = build(encoder, decoder, reservoir_kernel_sizes="3", **options)

@@ -108,9 +108,14 @@ def trained(toy_data, tmp_path_factory):
     return run, folder
 
 
+def translations(path, data, **options):
+    # The model has learned little, so it would generate 200 words for each line.
+    return load_translator(str(path), str(data), **options).translate(WORDS, max_len_b=10)
+
+
 @pytest.fixture(scope="module")
 def translated(trained, toy_data):
-    return load_translator(str(trained[1] / "checkpoint_last.pt"), str(toy_data)).translate(WORDS)
+    return translations(trained[1] / "checkpoint_last.pt", toy_data)
 
 
 def test_vectors_move_and_resuming_is_bit_exact(trained, toy_data, tmp_path):
@@ -146,7 +151,7 @@ def test_beside_other_flags(toy_data, flags):
 def test_given_vectors_are_where_the_latent_ones_start(toy_data, tmp_path):
     (tmp_path / "vectors.txt").write_text("2 16\na " + " ".join(["0.5"] * 16) + "\nb " + " ".join(["-2"] * 16) + "\n")
     flags = ["--encoder-embed-path", tmp_path / "vectors.txt", "--embed-min-coverage", 0.01]
-    run = train(toy_data, *ARCH, *flags, "--max-update", 1, "--no-save")
+    run = train(toy_data, *ARCH, *flags, "--max-update", 1, "--no-save", "--disable-validation")
     index = run.model.encoder.dictionary.index("b")
     assert run.initial["encoder.embed_tokens.latent"][index].tolist() == [-2] * 16
 
@@ -156,14 +161,12 @@ def test_fast_gives_the_same_losses(toy_data):
     assert train(toy_data, *flags, "--fast").losses == pytest.approx(train(toy_data, *flags).losses, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    "flags", [pytest.param({}, marks=pytest.mark.slow), {"compact": True}, {"regenerate": True}], ids=str
-)
+@pytest.mark.parametrize("flags", [{}, {"compact": True}], ids=str)
 def test_exports_translate_alike(trained, translated, toy_data, tmp_path, flags):
     checkpoint, out = str(trained[1] / "checkpoint_last.pt"), str(tmp_path / "model.safetensors")
     written = export(checkpoint, out, **flags)
-    assert load_translator(out, str(toy_data)).translate(WORDS) == translated
-    assert load_translator(out, str(toy_data), regenerate_weights=True).translate(WORDS) == translated
+    assert translations(out, toy_data) == translated
+    assert translations(out, toy_data, regenerate_weights=True) == translated
     assert written.stored == 0
     matrices, kinds = [], []
     for path in (checkpoint, out):
@@ -178,4 +181,4 @@ def test_exports_translate_alike(trained, translated, toy_data, tmp_path, flags)
 def test_materialized_it_is_fairseqs(trained, translated, toy_data, tmp_path):
     plain = tmp_path / "plain.pt"
     cli.main(["materialize", str(trained[1] / "checkpoint_last.pt"), str(plain)])
-    assert load_translator(str(plain), str(toy_data)).translate(WORDS) == translated
+    assert translations(plain, toy_data) == translated
