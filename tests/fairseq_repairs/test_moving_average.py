@@ -11,7 +11,7 @@ from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.fairseq_repairs import moving_average
 from tests.support.commands import load, train
 
-EMA = "--store-ema --ema-decay 0.75 --reservoir-encoder LF --encoder-layers 2 --disable-validation --no-epoch-checkpoints".split()
+EMA = "--store-ema --ema-decay 0.75 --reservoir-encoder LF --decoder-layers 1 --disable-validation --no-epoch-checkpoints".split()
 
 
 @pytest.fixture(scope="module")

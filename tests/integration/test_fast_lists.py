@@ -29,18 +29,18 @@ def on_lists():
 @pytest.mark.parametrize(
     "which", [pytest.param(run, marks=[pytest.mark.slow] if run in ("fp32", "bf16") else []) for run in RUNS]
 )
-def test_twenty_updates_and_a_resume(toy_data, tmp_path, which):
+def test_twelve_updates_and_a_resume(toy_data, tmp_path, which):
     flags = [word for word in MODEL.split() if which != "masks" or word not in ("--reservoir-encoder", "LF")]
     flags += RUNS[which].split()
 
     def run(name, updates):
         return train(toy_data, *flags, "--max-update", updates, "--save-dir", tmp_path / name)
 
-    usual = run("usual", 20)
+    usual = run("usual", 12)
     with on_lists():
         if which != "fp16":  # fairseq saves no counter of updates since the last change of the loss scale
             run("lists", 9)
-        rest = run("lists", 20)
+        rest = run("lists", 12)
     optimizer = rest.trainer.optimizer
     assert isinstance(optimizer, ListClipping if which == "fp32" else FastHalf)
     assert isinstance(getattr(optimizer, "fp32_optimizer", optimizer), ListClipping)

@@ -7,7 +7,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq_reservoir.layers.fast_dropout import FastFairseqDropout
 from tests.support.commands import train
 
-MODEL = "--reservoir-encoder LTF --decoder-layers 2 --disable-validation".split()
+MODEL = "--reservoir-encoder LTF --decoder-layers 1 --disable-validation".split()
 
 
 def test_every_dropout_of_the_layers_is_a_fast_one(toy_data):

@@ -18,14 +18,14 @@ ADAPTERS = {
     "lora": ["--frozen-adapter", "lora", "--frozen-adapter-rank", 2, "--frozen-adapter-scale"],
     "vera": ["--frozen-adapter", "vera"],
 }
-RUN = "--batch-size 16 --save-interval-updates 4".split()
+RUN = "--batch-size 16 --save-interval-updates 4 --no-epoch-checkpoints --disable-validation".split()
 
 
 @pytest.fixture(scope="module", params=ADAPTERS)
 def trained(request, toy_data, tmp_path_factory):
-    """20 updates in one run with checkpoints of updates 4, 8, ...: ``run``, its ``flags`` and ``folder``."""
+    """12 updates in two epochs with checkpoints of updates 4, 8 and 12: ``run``, its ``flags`` and ``folder``."""
     folder, flags = tmp_path_factory.mktemp(request.param), [*PLAN, *ADAPTERS[request.param], *RUN]
-    run = train(toy_data, *flags, "--max-update", 20, "--save-dir", folder)
+    run = train(toy_data, *flags, "--max-update", 12, "--save-dir", folder)
     return SimpleNamespace(run=run, flags=flags, folder=folder, path=folder / "checkpoint_last.pt", kind=request.param)
 
 
@@ -42,7 +42,7 @@ def test_frozen_tensors_keep_their_sha256_and_every_adapter_moves(trained):
 
 def test_resumes_bit_for_bit(trained, toy_data, tmp_path):
     start = ["--restore-file", trained.folder / "checkpoint_1_8.pt", "--save-dir", tmp_path]
-    resumed = train(toy_data, *trained.flags, *start, "--max-update", 20)
+    resumed = train(toy_data, *trained.flags, *start, "--max-update", 12)
     assert resumed.losses == trained.run.losses[8:]
     assert_same_bits(load(tmp_path)["model"], load(trained.folder)["model"])
 
@@ -113,9 +113,9 @@ def test_averages_of_one_run(trained, tmp_path):
 def test_a_trained_model_is_the_start_of_one_with_adapters(toy_data, tmp_path):
     """LoRA as intended, with frozen weights that were trained before. A model of only L and T equals fairseq's own model."""
     plain = ["--reservoir-encoder", "LL", "--reservoir-decoder", "L", *RUN]
-    first = train(toy_data, *plain, "--max-update", 10, "--save-dir", tmp_path / "first")
+    first = train(toy_data, *plain, "--max-update", 4, "--save-dir", tmp_path / "first")
     flags = [*plain, "--freeze-except", "ln,emb,out", "--frozen-adapter", "lora", "--frozen-adapter-rank", 2]
-    start = ["--finetune-from-model", tmp_path / "first" / "checkpoint_last.pt", "--max-update", 10]
+    start = ["--finetune-from-model", tmp_path / "first" / "checkpoint_last.pt", "--max-update", 4]
     second = train(toy_data, *flags, *start, "--save-dir", tmp_path / "second")
     frozen = [entry.name for entry in second.model.slot_table.entries if not entry.trained]
     assert frozen and hashes(second.weights, frozen) == hashes(first.weights, frozen)
@@ -123,11 +123,11 @@ def test_a_trained_model_is_the_start_of_one_with_adapters(toy_data, tmp_path):
         "--restore-file",
         tmp_path / "second" / "checkpoint_last.pt",
         "--max-update",
-        12,
+        6,
         "--save-dir",
         tmp_path / "again",
     ]
-    assert train(toy_data, *flags, *again).trainer.get_num_updates() == 12
+    assert train(toy_data, *flags, *again).trainer.get_num_updates() == 6
     refused, status = error_of(toy_data, *flags, "--restore-file", start[1], "--save-dir", tmp_path / "third")
     assert status != 0 and "--freeze-except ln,emb,out: the checkpoint was trained without this flag" in refused
     cli.main(["materialize", str(tmp_path / "second" / "checkpoint_last.pt"), str(tmp_path / "plain.pt")])

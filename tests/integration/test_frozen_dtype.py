@@ -8,7 +8,7 @@ from tests.support.building import build, logits, pad, sentences, shift
 from tests.support.commands import error_of, load, train
 
 SOURCE, TARGET = pad(sentences(5, 3)), pad(sentences(4, 6, seed=2))
-PLAN = "--reservoir-encoder LTF --decoder-layers 2 --disable-validation".split()
+PLAN = "--reservoir-encoder LTF --decoder-layers 1 --disable-validation".split()
 
 
 def test_only_matrices_of_wholly_frozen_layers_are_rounded():
@@ -35,11 +35,12 @@ def test_outputs_and_gradients_are_close():
 
 def test_frozen_tensors_stay_and_a_resume_is_bit_exact(toy_data, tmp_path):
     flags = [*PLAN, "--frozen-dtype", "bf16", "--dropout", 0.1]
-    whole = train(toy_data, *flags, "--max-update", 8, "--save-dir", tmp_path / "whole")
+    flags += ["--max-update", 8]
+    whole = train(toy_data, *flags, "--save-interval-updates", 5, "--save-dir", tmp_path / "whole")
     frozen = [entry.name for entry in whole.model.slot_table.entries if not entry.trained]
     assert all(whole.weights[name].equal(whole.initial[name]) for name in frozen)
-    train(toy_data, *flags, "--max-update", 5, "--save-dir", tmp_path / "part")
-    rest = train(toy_data, *flags, "--max-update", 8, "--save-dir", tmp_path / "part")
+    begun = ["--restore-file", tmp_path / "whole" / "checkpoint_1_5.pt"]
+    rest = train(toy_data, *flags, *begun, "--save-dir", tmp_path / "part")
     assert rest.losses == whole.losses[5:]
     one, other = load(tmp_path / "whole")["model"], load(tmp_path / "part")["model"]
     assert all(other[name].equal(tensor) for name, tensor in one.items())

@@ -51,7 +51,7 @@ def assert_guarded(run, name, folder):
 @pytest.mark.parametrize("model", MODELS)
 def test_a_changed_bit_is_not_saved(toy_data, tmp_path, model):
     flags, name = MODELS[model]
-    run = train(toy_data, *flags.split(), *QUIET, "--max-update", 2, "--save-dir", tmp_path)
+    run = train(toy_data, *flags.split(), *QUIET, "--max-update", 1, "--save-dir", tmp_path)
     assert_guarded(run, name, tmp_path)
 
 
@@ -59,7 +59,7 @@ def test_a_changed_bit_is_not_saved(toy_data, tmp_path, model):
 def test_in_half_precision(toy_data, tmp_path, number_format):
     flags, name = MODELS["letter"]
     run = train(
-        toy_data, *flags.split(), *QUIET, *FORMATS[number_format].split(), "--max-update", 2, "--save-dir", tmp_path
+        toy_data, *flags.split(), *QUIET, *FORMATS[number_format].split(), "--max-update", 1, "--save-dir", tmp_path
     )
     assert_guarded(run, name, tmp_path)
 
@@ -135,7 +135,7 @@ NOISY = (
 )
 def test_quantization_noise_leaves_them_alone(toy_data, tmp_path, model, number_format):
     flags = [*model.split(), *NOISE, *QUIET, *FORMATS[number_format].split()]
-    run = train(toy_data, *flags, "--max-update", 20, "--save-dir", tmp_path)
+    run = train(toy_data, *flags, "--max-update", 5, "--save-dir", tmp_path)
     stored, frozen = load(tmp_path)["model"], [e.name for e in run.model.slot_table.entries if not e.trained]
     assert len(frozen) >= 26
     for name in frozen:

@@ -1,7 +1,6 @@
 """``mask_flips`` in fairseq-train's log, compared with counts from a checkpoint of every update."""
 
 import json
-import re
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +9,7 @@ from fairseq.logging import metrics
 
 from fairseq_reservoir.masks.masked_linear import MaskedLinear
 from fairseq_reservoir.trainer import mask_flips
-from tests.support.commands import load, start_training
+from tests.support.commands import load, train
 from tests.support.masks_by_sorting import expected_entries
 
 ARCH = "--arch supermask_one_layer_transformer --encoder-layers 2 --decoder-layers 1 --share-decoder-input-output-embed --lr 0.01".split()
@@ -18,9 +17,22 @@ LOG = "--log-format json --log-interval 3 --max-update 6 --disable-validation --
 COATS = ("--mask-kind", "signed", "--mask-keep-ratio", 0.8, "--mask-coats", "0.5,0.2", "--update-freq", 2)
 
 
-def logged(output):
+@pytest.fixture
+def logged(toy_data, caplog):
+    """Return a function that trains and returns the logged lines of updates 3 and 6."""
+
+    def lines(*flags):
+        with caplog.at_level("INFO"):
+            train(toy_data, *flags, *LOG)
+        found = [json.loads(record.message) for record in caplog.records if record.name == "train_inner"]
+        assert [line["num_updates"] for line in found] == ["3", "6"]
+        return found
+
+    return lines
+
+
+def flips(lines):
     """Return the logged values by update. Lines without a value are left out."""
-    lines = [json.loads(line) for line in re.findall(r"\| train_inner \| (\{.*)", output)]
     return {
         int(line["num_updates"]): float(line["mask_flips"])
         for line in lines
@@ -42,11 +54,9 @@ def masks_after(folder, update, ratios, signed, part):
     (("--freeze", "ffn,emb"), (0.5,), False, "attn"),
     (COATS, (0.8, 0.5, 0.2), True, ""),
 ], ids=["fast", "sgd", "frozen", "coats"])  # fmt: skip
-def test_share_of_changed_entries(toy_data, tmp_path, flags, ratios, signed, part):
+def test_share_of_changed_entries(logged, tmp_path, flags, ratios, signed, part):
     """The line of update 6 compares the masks of updates 5 and 6. They are derived from the scores after updates 4 and 5."""
-    run = start_training(toy_data, *ARCH, *flags, *LOG, "--save-interval-updates", 1, "--save-dir", tmp_path)
-    assert run.returncode == 0, run.stderr
-    found = logged(run.stdout + run.stderr)
+    found = flips(logged(*ARCH, *flags, "--save-interval-updates", 1, "--save-dir", tmp_path))
     assert sorted(found) == [3, 6]
     for update, share in found.items():
         before, after = (masks_after(tmp_path, number, ratios, signed, part) for number in (update - 2, update - 1))
@@ -60,22 +70,17 @@ def test_share_of_changed_entries(toy_data, tmp_path, flags, ratios, signed, par
     pytest.param("--freeze-schedule 0:ffn;3:-ffn", marks=pytest.mark.slow),
     pytest.param("--freeze-rotate 1:3", marks=pytest.mark.slow),
 ])  # fmt: skip
-def test_masks_unfrozen_in_a_logged_update_are_left_out(toy_data, schedule):
+def test_masks_unfrozen_in_a_logged_update_are_left_out(logged, schedule):
     """Such a mask was frozen in the update before, so that there is nothing to compare it with. The training once crashed here."""
-    flags = ["--optimizer", "freeze_skip", *schedule.split(), *LOG, "--no-save"]
-    run = start_training(toy_data, *ARCH, *flags)
-    assert run.returncode == 0, run.stderr
-    assert sorted(logged(run.stdout + run.stderr)) == [3, 6]
+    assert sorted(flips(logged(*ARCH, "--optimizer", "freeze_skip", *schedule.split(), "--no-save"))) == [3, 6]
 
 
 @pytest.mark.parametrize("flags", [
     ["--arch", "reservoir_transformer", "--reservoir-encoder", "LF"],
     [*ARCH, "--mask-random"],
 ], ids=["no masks", "no scores"])  # fmt: skip
-def test_no_line_without_learned_masks(toy_data, tmp_path, flags):
-    run = start_training(toy_data, *flags, *LOG, "--no-save")
-    assert run.returncode == 0, run.stderr
-    assert "train_inner" in run.stdout + run.stderr and "mask_flips" not in run.stdout + run.stderr
+def test_no_line_without_learned_masks(logged, flags):
+    assert not any("mask_flips" in line for line in logged(*flags, "--no-save"))
 
 
 class OneMatrix:
