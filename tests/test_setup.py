@@ -1,6 +1,7 @@
 """scripts/setup.sh names what is missing in one line, and takes little time if nothing is to be done."""
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -62,6 +63,15 @@ def run(folder, path=None, *arguments, **options):
         text=True,
         timeout=120,
     )
+
+
+def with_our_pip(folder):
+    """A Python whose environments contain the pip of these tests. Installing pip takes longer than what a test checks."""
+    pip, path = Path(find_spec("pip").origin).parent, folder / "python3"
+    linked = f'"{sys.executable}" -m venv --without-pip "$3" && ln -s "{pip}" "$3"/lib/python3*/site-packages/'
+    own_name = f"printf '{path}\\t{platform.python_version()}\\n'"
+    cases = f'"-m venv") {linked} ;; *_base_executable*) {own_name} ;; *) exec "{sys.executable}" "$@" ;;'
+    return str(program(path, f'case "$1 $2" in {cases} esac'))
 
 
 def refusal(folder, path=None, **options):
@@ -201,7 +211,7 @@ def test_foreign_environment_is_not_removed(clone):
     assert (clone / ".venv" / "mine").exists()
 
 
-def test_no_network_after_a_set_up_that_was_killed(clone):
+def test_no_network_after_a_set_up_that_was_killed(clone, bare_path):
     """A killed set-up leaves an environment with a stamp of its options, and its lock. The next one uses these options."""
     (clone / ".venv").mkdir()
     (clone / ".venv" / "half").touch()
@@ -209,7 +219,7 @@ def test_no_network_after_a_set_up_that_was_killed(clone):
     dead = subprocess.Popen(["true"])
     dead.wait()
     (clone / ".setup.lock").symlink_to(str(dead.pid))
-    result = run(clone, PYTHON=sys.executable)
+    result = run(clone, PYTHON=with_our_pip(bare_path))
     assert result.returncode == 1
     assert result.stderr.count("\n") == 1 and "is the network reachable?" in result.stderr
     stamp = (clone / ".venv" / ".setup-stamp").read_text().splitlines()
@@ -218,10 +228,10 @@ def test_no_network_after_a_set_up_that_was_killed(clone):
     assert not (clone / ".setup.lock").is_symlink()
 
 
-def test_an_index_of_torch_that_cannot_be_read(clone):
+def test_an_index_of_torch_that_cannot_be_read(clone, bare_path):
     """It is named before anything is installed. pip alone would skip it and could take torch from another index."""
     index = "http://127.0.0.1:9/whl/"
-    ended = run(clone, PYTHON=sys.executable, TORCH_INDEX=index, PIP_NO_INDEX="0")
+    ended = run(clone, PYTHON=with_our_pip(bare_path), TORCH_INDEX=index, PIP_NO_INDEX="0")
     assert ended.returncode == 1 and ended.stderr.count("\n") == 1 and "step 1" not in ended.stdout
     reason = "connection error: Failed to establish a new connection: [Errno 111] Connection refused"
     assert ended.stderr.startswith(f"setup: TORCH_INDEX={index} cannot be read: {reason} (")
@@ -286,11 +296,12 @@ def test_an_update_without_a_network_leaves_the_environment(clone):
     assert not (clone / ".venv" / "mine").exists()
 
 
-def test_a_run_that_waited_for_another_takes_its_options(clone):
+def test_a_run_that_waited_for_another_takes_its_options(clone, bare_path):
     """The first run makes .venv with options other than the defaults. The waiting run uses it unchanged."""
     owner = subprocess.Popen(["sleep", "60"])
     (clone / ".setup.lock").symlink_to(str(owner.pid))
-    environment = {"PATH": os.environ["PATH"], "HOME": str(clone), "PIP_NO_INDEX": "1", "PYTHON": sys.executable}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(clone), "PIP_NO_INDEX": "1"}
+    environment["PYTHON"] = with_our_pip(bare_path)
     waiting = subprocess.Popen(
         ["bash", "scripts/setup.sh"],
         cwd=clone,
