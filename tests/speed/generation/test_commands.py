@@ -12,9 +12,10 @@ _NOTE = "--cuda-graphs: has no effect on the device cpu"
 
 @pytest.fixture(scope="module")
 def trained(toy_data, tmp_path_factory):
-    """Checkpoint of a model after a few updates."""
+    """Checkpoint of a small model after a few updates."""
     folder = tmp_path_factory.mktemp("trained")
-    train(toy_data, "--max-update", 30, "--disable-validation", "--no-epoch-checkpoints", "--save-dir", folder)
+    small = "--encoder-layers 1 --decoder-layers 1 --max-update 30 --disable-validation --no-epoch-checkpoints".split()
+    train(toy_data, *small, "--save-dir", folder)
     return folder / "checkpoint_last.pt"
 
 

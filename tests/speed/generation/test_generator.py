@@ -37,8 +37,7 @@ def compare(found, beam, caplog, **options):
     assert "fairseq's own" not in caplog.text
 
 
-@pytest.mark.parametrize("beam", [1, 2, 5])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed, beam", [(0, 5), (1, 2), (2, 1), (3, 5)])
 def test_seeds_and_beams(seed, beam, caplog):
     compare(model(seed), beam, caplog, max_len_a=1, max_len_b=seed % 3 * 10)
 
@@ -154,19 +153,19 @@ def test_too_little_memory(monkeypatch, caplog):
 
 @pytest.mark.parametrize("learned", [True, False])
 def test_more_steps_than_positions(learned, caplog):
-    """The table has 64 positions. fairseq enlarges a sinusoidal one; one of learned positions ends in an error there too."""
-    found = model(ends=0.0, decoder_learned_pos=learned)
-    theirs, ours = generators(found, 2, max_len=64, max_len_b=99, min_len=62)
+    """The table has 24 positions. fairseq enlarges a sinusoidal one; one of learned positions ends in an error there too."""
+    found = model(ends=0.0, decoder_learned_pos=learned, max_target_positions=24)
+    theirs, ours = generators(found, 2, max_len=24, max_len_b=99, min_len=22)
     given = batch([4])
     assert_same(ours.generate([], given), theirs.generate([], given))
     assert not caplog.records
-    theirs, ours = generators(found, 2, max_len=70, max_len_b=99, min_len=62)
+    theirs, ours = generators(found, 2, max_len=30, max_len_b=99, min_len=22)
     if learned:
         with pytest.raises(IndexError):
             ours.generate([], given)
     else:
         assert_same(ours.generate([], given), theirs.generate([], given))
-    assert "a translation of 70 tokens is longer than the table of positions" in caplog.text
+    assert "a translation of 30 tokens is longer than the table of positions" in caplog.text
 
 
 def test_inference_mode_before_and_after_other_searches():
@@ -180,7 +179,7 @@ def test_inference_mode_before_and_after_other_searches():
 
 def test_threads_with_one_model():
     theirs, ours = generators(model(), 3, max_len_b=20)
-    batches = [batch([4, 6, 5], seed) for seed in range(8)]
+    batches = [batch([4, 6, 5], seed) for seed in range(4)]
     expected = [theirs.generate([], given) for given in batches]
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda given: ours.generate([], given), batches))
