@@ -18,6 +18,7 @@ SLOW_ON_CPU = (
     "test_at_most_two_waits",
     "test_same_hypotheses_as_fairseq[cpu-fp16",
     "test_accumulated_batches_and_a_freeze_schedule[cpu---update-freq",
+    "test_a_graph_is_used_for_later_batches",
 )
 
 

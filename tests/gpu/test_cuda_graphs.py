@@ -46,7 +46,7 @@ def of_model(model, precision):
 def test_bits_of_an_ordinary_training(device, toy_data, model, precision):
     if device == "cpu" and precision == "fp16":
         pytest.skip("fairseq makes the flat buffer of --fp16 on a GPU")
-    updates = 50 if device == "cuda" else 24
+    updates = 50 if device == "cuda" else 14
     flags = [*PRECISIONS[precision], "--max-update", updates]
     graphed = run(device, toy_data, MODELS[model], *flags)
     with never_recording():

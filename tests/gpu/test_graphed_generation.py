@@ -33,7 +33,7 @@ def test_same_hypotheses_as_fairseq(device, monkeypatch, name, dtype):
     use_on_cpu(monkeypatch)
     found = built(name, device, dtype)
     theirs, ours = generators(found, beam=5, max_len_a=1.2, max_len_b=20)
-    lengths = [[9, 4, 12, 7, 3, 15, 8], [6, 11, 13, 2, 9, 5, 10], [3, 30, 22]]
+    lengths = [[9, 4, 12, 7, 3, 15, 8], [6, 11, 13, 2, 9, 5, 10], [3, 30, 22]][: 1 if device == "cpu" else 3]
     same = total = 0
     for seed, sizes in enumerate(lengths):
         mine, expected = (one.generate([], on_device(batch(sizes, seed), device)) for one in (ours, theirs))
