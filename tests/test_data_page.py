@@ -1,11 +1,11 @@
 """docs/data.md: its commands turn a folder of text into data, with which a model is trained."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 from tests.support import programs
 from tests.support.commands import train
+from tests.support.scripts import run_script
 from tests.test_pages import BLOCK, PAGES
 
 ROOT = Path(__file__).parent.parent
@@ -50,10 +50,8 @@ def test_text_of_ones_own(tmp_path):
 def test_pieces_without_text_are_refused_in_one_line(tmp_path):
     """SentencePiece would end in an internal error. The first file is empty, the second is missing."""
     (tmp_path / "train.en").touch()
-    command = [sys.executable, ROOT / "examples/quickstart/pieces.py", tmp_path, "en", "de", "100", tmp_path / "out"]
-    ended = subprocess.run(command, capture_output=True, text=True)
+    command = [ROOT / "examples/quickstart/pieces.py", tmp_path, "en", "de", "100", tmp_path / "out"]
+    ended = run_script(*command)
     assert (ended.returncode, ended.stderr) == (1, f"pieces: {tmp_path}/train.en: is empty\n")
     (tmp_path / "train.en").write_text("a line\n")
-    assert (
-        subprocess.run(command, capture_output=True, text=True).stderr == f"pieces: {tmp_path}/train.de: no such file\n"
-    )
+    assert run_script(*command).stderr == f"pieces: {tmp_path}/train.de: no such file\n"

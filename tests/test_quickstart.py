@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.support.scripts import run_script
+
 ROOT = Path(__file__).resolve().parents[1]
 HELPERS = ROOT / "examples" / "quickstart"
 sys.path.insert(0, str(HELPERS))
@@ -113,8 +115,7 @@ def test_corpus_errors(tmp_path, source, target, message):
             (tmp_path / name).write_bytes(content)
     output = tmp_path / "output"
     output.mkdir()
-    command = [sys.executable, HELPERS / "split.py", tmp_path / "c.en", tmp_path / "c.de", "1", output]
-    result = subprocess.run(command, capture_output=True, text=True)
+    result = run_script(HELPERS / "split.py", tmp_path / "c.en", tmp_path / "c.de", "1", output)
     assert result.returncode == 2
     assert result.stderr == f"quickstart: {tmp_path}/{message.format(folder=tmp_path)}\n"
     assert not list(output.iterdir())
