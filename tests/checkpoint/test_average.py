@@ -15,17 +15,17 @@ ARCH = "--arch supermask_one_layer_transformer --encoder-layers 2 --decoder-laye
 
 @pytest.fixture(scope="module")
 def run(toy_data, tmp_path_factory):
-    """A folder with checkpoints of 10 and 20 updates, and one of another seed."""
+    """A folder with checkpoints of 1 and 2 updates, and one of another seed."""
     folder = tmp_path_factory.mktemp("run")
     flags = [
         *ARCH,
         "--disable-validation",
         "--save-interval-updates",
-        10,
+        1,
         "--no-epoch-checkpoints",
         "--no-last-checkpoints",
     ]
-    flags += ["--max-update", 20]
+    flags += ["--max-update", 2]
     train(toy_data, *flags, "--save-dir", folder)
     train(toy_data, *flags, "--seed", 4, "--save-dir", folder / "other")
     return folder
@@ -33,7 +33,7 @@ def run(toy_data, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def mean(run):
-    cli.main(["average", str(run / "checkpoint_1_10.pt"), str(run / "checkpoint_1_20.pt"), str(run / "mean.pt")])
+    cli.main(["average", str(run / "checkpoint_1_1.pt"), str(run / "checkpoint_1_2.pt"), str(run / "mean.pt")])
     return run / "mean.pt"
 
 
@@ -46,7 +46,7 @@ def refusal(*words):
 
 def test_scores_are_averaged_and_random_tensors_keep_their_bits(run, mean):
     first, last, result = (
-        torch.load(path)["model"] for path in (run / "checkpoint_1_10.pt", run / "checkpoint_1_20.pt", mean)
+        torch.load(path)["model"] for path in (run / "checkpoint_1_1.pt", run / "checkpoint_1_2.pt", mean)
     )
     assert result.keys() == last.keys()
     for name, tensor in result.items():
@@ -70,7 +70,7 @@ def test_the_mask_is_that_of_the_mean_scores(mean):
 def test_it_translates_and_starts_a_training(mean, translate, toy_data):
     assert len([line for line in translate(mean) if line.startswith("H-")]) == 8
     state = torch.load(mean)
-    assert state["optimizer_history"][-1]["num_updates"] == 20 and "last_optimizer_state" not in state
+    assert state["optimizer_history"][-1]["num_updates"] == 2 and "last_optimizer_state" not in state
     start = ["--finetune-from-model", mean, "--max-update", 1, "--no-save", "--disable-validation"]
     run = train(toy_data, *ARCH, *start)
     assert len(run.losses) == 1 and run.weights["encoder.random_layer.fc1"].equal(
@@ -78,30 +78,11 @@ def test_it_translates_and_starts_a_training(mean, translate, toy_data):
     )
 
 
-def test_tied_tensors_are_stored_once(toy_data, tmp_path):
-    flags = ["--encoder-layers", 1, "--decoder-layers", 1, "--share-all-embeddings", "--no-epoch-checkpoints"]
-    train(
-        toy_data,
-        *flags,
-        "--disable-validation",
-        "--save-interval-updates",
-        1,
-        "--max-update",
-        2,
-        "--save-dir",
-        tmp_path,
-    )
-    cli.main(["average", *(str(tmp_path / f"checkpoint_1_{i}.pt") for i in (1, 2)), str(tmp_path / "mean.pt")])
-    model = torch.load(tmp_path / "mean.pt")["model"]
-    names = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
-    assert len({model[name].data_ptr() for name in names}) == 1
-
-
 def test_refusals(run, toy_data, tmp_path):
-    last, out = run / "checkpoint_1_20.pt", tmp_path / "mean.pt"
+    last, out = run / "checkpoint_1_2.pt", tmp_path / "mean.pt"
     assert (
-        f"CHECKPOINT {run / 'other' / 'checkpoint_1_20.pt'}: trained with mask_seed 4, but {last} was trained with 3"
-        in refusal(last, run / "other" / "checkpoint_1_20.pt", out)
+        f"CHECKPOINT {run / 'other' / 'checkpoint_1_2.pt'}: trained with mask_seed 4, but {last} was trained with 3"
+        in refusal(last, run / "other" / "checkpoint_1_2.pt", out)
     )
     assert "an average needs two or more" in refusal(last, out)
     exported = tmp_path / "a.safetensors"
@@ -119,12 +100,12 @@ def test_refusals(run, toy_data, tmp_path):
     assert f"CHECKPOINT {tmp_path}/nan.pt: encoder.layers.0.fc1.scores contains NaN" in refusal(
         last, tmp_path / "nan.pt", out
     )
-    before = (run / "checkpoint_1_10.pt").read_bytes()
-    again = [run / "checkpoint_1_10.pt", last, run / ".." / run.name / "checkpoint_1_10.pt", "--force"]
-    assert "checkpoint_1_10.pt: is also an input file; choose another name" in refusal(*again)
-    assert (run / "checkpoint_1_10.pt").read_bytes() == before
+    before = (run / "checkpoint_1_1.pt").read_bytes()
+    again = [run / "checkpoint_1_1.pt", last, run / ".." / run.name / "checkpoint_1_1.pt", "--force"]
+    assert "checkpoint_1_1.pt: is also an input file; choose another name" in refusal(*again)
+    assert (run / "checkpoint_1_1.pt").read_bytes() == before
     out.write_text("old")
-    assert "exists; --force replaces it" in refusal(last, run / "checkpoint_1_10.pt", out)
+    assert "exists; --force replaces it" in refusal(last, run / "checkpoint_1_1.pt", out)
     assert out.read_text() == "old"
 
 
@@ -140,30 +121,45 @@ def without_mark(path):
     return path
 
 
+def assert_other_seeds_are_refused(one, two, out):
+    assert f"CHECKPOINT {two}: from a different training run than {one}; average checkpoints of one run" in refusal(
+        one, two, out
+    )
+    unmarked = without_mark(one)
+    assert f"CHECKPOINT {two}: trained with --seed 2, but {unmarked} was trained with 1; average" in refusal(
+        unmarked, two, out
+    )
+    assert not out.exists()
+
+
 @pytest.mark.parametrize(
-    "flags",
-    [["--freeze", "emb"], pytest.param([], marks=pytest.mark.slow), ["--arch", "transformer_tiny"]],
-    ids=" ".join,
+    "flags", [pytest.param([], marks=pytest.mark.slow), ["--arch", "transformer_tiny"]], ids=" ".join
 )
 def test_runs_of_other_seeds(flags, toy_data, tmp_path):
-    """Models of only L and fairseq's own have no random tensors of this plugin. --freeze freezes tensors drawn by --seed."""
+    """Models of only L and fairseq's own have no random tensors of this plugin."""
     for seed in (1, 2):
         train(toy_data, *flags, *SMALL, "--seed", seed, "--max-update", 1, "--save-dir", tmp_path / f"{seed}")
     one, two = (tmp_path / f"{seed}" / "checkpoint_1_1.pt" for seed in (1, 2))
-    assert f"CHECKPOINT {two}: from a different training run than {one}; average checkpoints of one run" in refusal(
-        one, two, tmp_path / "mean.pt"
-    )
-    found = refusal(without_mark(one), two, tmp_path / "mean.pt")
-    assert (
-        f"CHECKPOINT {two}: trained with --seed 2, but {tmp_path}/1/unmarked_checkpoint_1_1.pt was trained with 1; average"
-        in found
-    )
-    assert not (tmp_path / "mean.pt").exists()
+    assert_other_seeds_are_refused(one, two, tmp_path / "mean.pt")
 
 
 def test_frozen_tensors_are_those_of_the_run(toy_data, tmp_path):
-    train(toy_data, "--freeze", "emb", *SMALL, "--max-update", 2, "--save-dir", tmp_path)
-    one, two = tmp_path / "checkpoint_1_1.pt", tmp_path / "checkpoint_1_2.pt"
+    """--freeze freezes tensors drawn by --seed."""
+    for seed in (1, 2):
+        flags = [
+            "--freeze",
+            "emb",
+            *SMALL,
+            "--seed",
+            seed,
+            "--max-update",
+            3 - seed,
+            "--save-dir",
+            tmp_path / f"{seed}",
+        ]
+        train(toy_data, *flags)
+    one, two = (tmp_path / "1" / f"checkpoint_1_{update}.pt" for update in (1, 2))
+    assert_other_seeds_are_refused(one, tmp_path / "2" / "checkpoint_1_1.pt", tmp_path / "mean.pt")
     state = torch.load(two)
     state["model"]["encoder.embed_tokens.weight"][0, 0] += 1
     torch.save(state, two)
@@ -175,15 +171,19 @@ def test_frozen_tensors_are_those_of_the_run(toy_data, tmp_path):
 def test_a_resumed_run_is_one_run(toy_data, tmp_path):
     """Also with another --seed, with epoch 1 again, in another folder, and without a run id in its first part.
 
-    A training from its weights only is another run.
+    A training from its weights only is another run. The mean stores tied tensors once.
     """
+    small = [*SMALL, "--share-all-embeddings"]
     first, second = tmp_path / "first" / "checkpoint_1_1.pt", tmp_path / "second" / "checkpoint_1_2.pt"
-    train(toy_data, *SMALL, "--max-update", 1, "--save-dir", first.parent)
-    on = [*SMALL, "--max-update", 2]
+    train(toy_data, *small, "--max-update", 1, "--save-dir", first.parent)
+    on = [*small, "--max-update", 2]
     elsewhere = ["--seed", 9, "--reset-dataloader", "--restore-file", first, "--save-dir", second.parent]
     train(toy_data, *on, *elsewhere)
     cli.main(["average", str(first), str(second), str(tmp_path / "mean.pt")])
-    assert set(torch.load(tmp_path / "mean.pt")["extra_state"]["fairseq_reservoir"]) == {"dictionaries"}
+    mean = torch.load(tmp_path / "mean.pt")
+    assert set(mean["extra_state"]["fairseq_reservoir"]) == {"dictionaries"}
+    names = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
+    assert len({mean["model"][name].data_ptr() for name in names}) == 1
     train(toy_data, *on, "--restore-file", without_mark(first), "--save-dir", tmp_path / "third")
     cli.main(
         ["average", str(without_mark(first)), str(tmp_path / "third" / "checkpoint_1_2.pt"), str(tmp_path / "other.pt")]
@@ -199,7 +199,7 @@ def test_a_resumed_run_is_one_run(toy_data, tmp_path):
 
 def test_a_mean_of_other_seeds_made_elsewhere_does_not_load(run, tmp_path):
     """Seeds 3 and 4 differ in one digit. fairseq's script rounds the mean of their codes down, to seed 3."""
-    ours, other = torch.load(run / "checkpoint_1_20.pt"), torch.load(run / "other" / "checkpoint_1_20.pt")
+    ours, other = torch.load(run / "checkpoint_1_2.pt"), torch.load(run / "other" / "checkpoint_1_2.pt")
     name = "reservoir_version"
     assert ours["model"][name].shape == other["model"][name].shape
     ours["model"][name] = (ours["model"][name] + other["model"][name]) // 2

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from argparse import Namespace
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ import torch
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import ctranslate2_folder, load_translator
 from fairseq_reservoir.checkpoint.anonymize import sentencepiece_without_names
+from fairseq_reservoir.checkpoint.dry_build import build_arch
+from fairseq_reservoir.checkpoint.plain_transformer import flag_not_in_ctranslate2
 from fairseq_reservoir.errors import InputError
 from tests.support.commands import train
 
@@ -120,24 +123,28 @@ def test_without_the_package(with_text, refused, monkeypatch):
     )
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--cross-self-attention"],
-        ["--no-cross-attention"],
-        ["--adaptive-softmax-cutoff", "6", "--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp"],
-        ["--decoder-output-dim", "8"],
-        ["--quant-noise-pq", "0.1"],
-    ],
-    ids=lambda flags: flags[0],
-)
-def test_unsupported_options(toy_data, tmp_path, refused, flags):
-    """CTranslate2 would convert the first and the last one into models with other outputs."""
-    plans = ["--reservoir-encoder", "L", "--reservoir-decoder", "L", "--no-epoch-checkpoints"]
-    train(toy_data, *plans, *flags, "--max-update", 1, "--disable-validation", "--save-dir", tmp_path / "run")
+def test_a_model_with_an_unsupported_option(toy_data, tmp_path, refused):
+    """CTranslate2 would convert it into a model with other outputs."""
+    flags = "--reservoir-encoder L --reservoir-decoder L --cross-self-attention --no-epoch-checkpoints".split()
+    train(toy_data, *flags, "--max-update", 1, "--disable-validation", "--save-dir", tmp_path / "run")
     said = refused(tmp_path / "run" / "checkpoint_last.pt")
-    assert said.endswith(f"CTranslate2 cannot represent the model: it was trained with {flags[0]}")
+    assert said.endswith("CTranslate2 cannot represent the model: it was trained with --cross-self-attention")
     assert not (tmp_path / "ct2").exists()
+
+
+def test_unsupported_options():
+    """CTranslate2 would convert the last one into a model with other outputs."""
+    flags = build_arch("reservoir_transformer_tiny", [], 20, 20).flags
+    assert flag_not_in_ctranslate2(flags) is None
+    for option, value in (
+        ("no_cross_attention", True),
+        ("adaptive_softmax_cutoff", "6"),
+        ("decoder_output_dim", 8),
+        ("quant_noise_pq", 0.1),
+    ):
+        assert option in flags
+        changed = Namespace(**vars(flags) | {option: value})
+        assert flag_not_in_ctranslate2(changed) == f"--{option.replace('_', '-')}"
 
 
 def test_links_and_the_current_folder(with_text, tmp_path, monkeypatch):

@@ -4,9 +4,7 @@ import copy
 import importlib.util
 import json
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +20,7 @@ from fairseq_reservoir.random_tensors import initialisers
 from fairseq_reservoir.random_tensors.recipe import OF_ANY_SHAPE, Recipe
 from tests.support.commands import train
 from tests.support.letters import WITH_RESERVOIRS
+from tests.support.warm_start import be_code, run_function
 
 # An untrained model generates words until the maximum length, 200 in fairseq.
 SHORT = {"max_len_b": 10}
@@ -146,11 +145,11 @@ def test_a_changed_random_tensor_is_stored(of_l_and_t, tmp_path):
 
 
 READ_WITHOUT_FAIRSEQ = """
-import hashlib, sys
+import sys
 sys.modules["fairseq"] = sys.modules["omegaconf"] = sys.modules["hydra"] = None
 from fairseq_reservoir.checkpoint import read_state_dict
 from fairseq_reservoir.random_tensors import digest
-print({name: digest.of_tensor(tensor) for name, tensor in read_state_dict(sys.argv[1]).items()})
+print({{name: digest.of_tensor(tensor) for name, tensor in read_state_dict({path!r}).items()}})
 """
 
 
@@ -158,8 +157,7 @@ def test_reading_needs_no_fairseq_and_no_pickle(every_kind, tmp_path):
     from fairseq_reservoir.random_tensors import digest
 
     out = exported(every_kind, tmp_path, "--regenerate")
-    command = [sys.executable, "-W", "ignore", "-c", READ_WITHOUT_FAIRSEQ, out]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(cli.__file__).parent.parent)
+    done = run_function(be_code, READ_WITHOUT_FAIRSEQ.format(path=str(out)))
     assert done.returncode == 0, done.stderr
     assert eval(done.stdout) == {name: digest.of_tensor(tensor) for name, tensor in every_kind.tensors.items()}
 

@@ -3,19 +3,17 @@
 import os
 import resource
 import stat
-import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 
-import fairseq_reservoir
 from fairseq_reservoir import cli, files
 from fairseq_reservoir.checkpoint import packed_file
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.files import check_out, replacing, replacing_folder, replacing_together, temporary_name
+from tests.support.warm_start import be_code, run_function
 
 
 def test_replaces_at_the_end(tmp_path):
@@ -243,15 +241,14 @@ def die(path):
     assert os.path.getsize(path) > 1000
     os.kill(os.getpid(), signal.SIGKILL)
 files.sync = die
-packed_file.write(sys.argv[1], {"new": True}, {"w": torch.ones(1000)})
+packed_file.write({path!r}, {{"new": True}}, {{"w": torch.ones(1000)}})
 """
 
 
 def test_a_process_killed_while_saving_leaves_the_old_file(tmp_path):
     out = tmp_path / "model.safetensors"
     packed_file.write(out, {"old": True}, {"w": torch.zeros(1000)})
-    command = [sys.executable, "-c", KILLED_WHILE_SAVING, out]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(fairseq_reservoir.__file__).parent.parent)
+    done = run_function(be_code, KILLED_WHILE_SAVING.format(path=str(out)))
     assert done.returncode == -9, done.stderr
     body, tensors = packed_file.read(out)
     assert body["old"] and tensors["w"].equal(torch.zeros(1000))

@@ -1,5 +1,7 @@
 """Outputs of layers for probes: the same as the model's own, for every kind of layer and model."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -39,10 +41,18 @@ STATES = {
 }
 
 
-def trained(name, data, folder):
-    arch = [] if name != "pruned" else ["--arch", "reservoir_transformer"]
-    train(data, *arch, *MODELS[name], *ONCE, "--save-dir", folder, begin=RUN)
-    return str(folder / "checkpoint_last.pt")
+@pytest.fixture(scope="module")
+def trained(toy_data, tmp_path_factory):
+    """Return a function that trains a model of ``MODELS`` once and returns its checkpoint."""
+
+    @functools.cache
+    def of_name(name):
+        folder = tmp_path_factory.mktemp(name)
+        arch = [] if name != "pruned" else ["--arch", "reservoir_transformer"]
+        train(toy_data, *arch, *MODELS[name], *ONCE, "--save-dir", folder, begin=RUN)
+        return str(folder / "checkpoint_last.pt")
+
+    return of_name
 
 
 def outputs_of(model, sentences):
@@ -70,9 +80,8 @@ def test_each_layer_reads_the_output_of_the_one_below(every_kind, toy_data):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_states(name, toy_data, tmp_path):
-    path = trained(name, toy_data, tmp_path)
-    probed = ProbedModel(path, str(toy_data))
+def test_states(name, trained, toy_data):
+    probed = ProbedModel(trained(name), str(toy_data))
     assert [depth.state for depth in probed.depths] == [
         STATES[name][0] if "masks" in name else "trained",
         *STATES[name],
@@ -85,8 +94,8 @@ def test_states(name, toy_data, tmp_path):
     assert all((one.copied is None) == (probed.stack == "decoder" or name == "roberta") for one in sentences)
 
 
-def test_a_token_of_a_language_model_sees_itself_and_nothing_later(toy_data, tmp_path):
-    probed = ProbedModel(trained("lm", toy_data, tmp_path), str(toy_data))
+def test_a_token_of_a_language_model_sees_itself_and_nothing_later(trained, toy_data):
+    probed = ProbedModel(trained("lm"), str(toy_data))
     first = next(one for one in probed.sentences("train", 999, 1) if len(one.tokens) == 5)
     changed = first.tokens.copy()
     changed[3] = 4 + (changed[3] - 3) % 8  # another letter

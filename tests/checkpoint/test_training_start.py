@@ -5,7 +5,7 @@ from argparse import Namespace
 import pytest
 import torch
 
-from fairseq_reservoir.checkpoint.dry_build import build_arch
+from fairseq_reservoir.checkpoint.dry_build import build_arch, build_config
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.training_start import check_start
 from fairseq_reservoir.errors import InputError
@@ -115,16 +115,24 @@ SPECS = [
 ]
 
 
-@pytest.mark.parametrize("tie", ["", "--share-decoder-input-output-embed", "--share-all-embeddings"])
+@pytest.fixture(scope="module")
+def flags():
+    return vars(build_arch("frozen_transformer_tiny", ["--freeze", "emb", "--frozen-init", "orthogonal"], 20, 20).flags)
+
+
+@pytest.mark.parametrize("tie", ["", "share_decoder_input_output_embed", "share_all_embeddings"])
 @pytest.mark.parametrize("spec", SPECS)
-def test_word_vectors_of_drawn_tables_are_refused(spec, tie):
+def test_word_vectors_of_drawn_tables_are_refused(flags, spec, tie):
     """They are refused for exactly the tables that are frozen and drawn in the slot table."""
-    flags = f"{spec} --frozen-init orthogonal {tie}".split()
-    model = build_arch("frozen_transformer_tiny", flags)
-    drawn = {entry.name for entry in model.slot_table.entries if entry.frozen_init}
+    given = {"freeze": None, "freeze_except": None} | {
+        name.removeprefix("--").replace("-", "_"): value for name, value in zip(spec.split()[::2], spec.split()[1::2])
+    }
+    assert given.keys() == {"freeze", "freeze_except"} <= flags.keys()
+    flags = flags | given | ({tie: True} if tie else {})
+    drawn = {entry.name for entry in build_config(Namespace(**flags), 20, 20).slot_table.entries if entry.frozen_init}
     for stack in ("encoder",) if "all" in tie else ("encoder", "decoder"):
         owner = "encoder" if "all" in tie else stack
-        table = vars(model.flags) | {f"{stack}_embed_path": "v.txt"}
+        table = flags | {f"{stack}_embed_path": "v.txt"}
         files = Namespace(restore_file="checkpoint_last.pt", finetune_from_model=None)
         if f"{owner}.embed_tokens.weight" in drawn:
             lost = f"--frozen-init orthogonal: would replace the frozen vectors of --{stack}-embed-path v.txt;"

@@ -9,24 +9,27 @@ import pytest
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import export_file, packed_file
+from fairseq_reservoir.checkpoint.dry_build import build_arch
+from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.without_torch import conversion
 from fairseq_reservoir.checkpoint.without_torch.weights import CannotConvert
+from fairseq_reservoir.text.collect import TextFlags
 from tests.support.ctranslate2_models import exported, variables
 
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install ctranslate2")
+RESERVOIR, MASKS = "reservoir_transformer_tiny", "supermask_one_layer_transformer_tiny"
 ONE_LAYER = "--arch supermask_one_layer_transformer --encoder-layers 2 --decoder-layers 2"
 TIED = "--share-decoder-input-output-embed"
+PRE_NORM = "--encoder-normalize-before --decoder-normalize-before --layernorm-embedding"
+LEARNED = "--encoder-learned-pos --decoder-learned-pos --no-scale-embedding"
+COATS = "--mask-kind signed --mask-coats 0.3,0.1 --mask-row-gain"
+PLAIN = "--mask-layernorm plain --encoder-normalize-before --decoder-normalize-before"
 MODELS = {
-    "frozen layers": "--reservoir-encoder LT --reservoir-decoder TL",
-    "pre-norm": f"--reservoir-encoder LT --encoder-normalize-before --decoder-normalize-before --layernorm-embedding {TIED}",
-    "learned positions": "--reservoir-encoder TL --encoder-learned-pos --decoder-learned-pos --no-scale-embedding",
-    "layers to keep": "--reservoir-encoder LTTL --encoder-layers-to-keep 1,3",
+    "frozen layers, pre-norm": f"--reservoir-encoder LT --reservoir-decoder TL {PRE_NORM} {TIED}",
+    "learned positions, layers to keep": f"--reservoir-encoder LTTL --encoder-layers-to-keep 1,3 --decoder-layers 2 {LEARNED}",
     "frozen components": "--arch frozen_transformer_tiny --freeze att,encoder.ffn --frozen-init glorot",
-    "random layer": f"{ONE_LAYER} {TIED}",
-    "coats, signs, gains": f"{ONE_LAYER} {TIED} --mask-kind signed --mask-coats 0.3,0.1 --mask-row-gain",
-    "plain LayerNorms": f"{ONE_LAYER} --mask-layernorm plain --encoder-normalize-before --decoder-normalize-before",
-    "own random layers": f"{ONE_LAYER} --mask-share none --mask-embeddings masked --share-all-embeddings",
-    "frozen embeddings": f"{ONE_LAYER} --mask-embeddings frozen",
+    "random layer, frozen embeddings": f"{ONE_LAYER} {TIED} {COATS} --mask-embeddings frozen",
+    "own random layers": f"{ONE_LAYER} {PLAIN} --mask-share none --mask-embeddings masked --share-all-embeddings",
     "rounded weights": f"{ONE_LAYER} --mask-trained-weights ternary --mask-embeddings masked {TIED}",
 }
 
@@ -57,13 +60,13 @@ def test_the_model_is_that_of_materialize(what, toy_data, tmp_path):
     )
 
 
-def test_half_precision_and_the_compact_form(toy_data, tmp_path):
+def test_half_precision_and_the_compact_form(of_l_and_t, toy_data, tmp_path):
     """fp16 and bf16 numbers, also of the random tensors that are stored, and a coded file: as torch reads them."""
     pytest.importorskip("constriction", reason="constriction is not installed: pip install constriction")
     for dtype, compact in (("fp16", False), ("bf16", True)):
-        folder = tmp_path / dtype
-        path = exported(toy_data, folder, "--reservoir-encoder LT", dtype=dtype, compact=compact)
-        found, (_, tensors) = converted(path, folder / "ours"), packed_file.read(path)
+        path = tmp_path / f"{dtype}.safetensors"
+        export(of_l_and_t.path, path, data=str(toy_data), text=TextFlags(with_text=True), dtype=dtype, compact=compact)
+        found, (_, tensors) = converted(path, tmp_path / dtype), packed_file.read(path)
         for name in ("fc1.weight", "fc1.bias"):
             expected = tensors[f"encoder.layers.0.{name}"]
             assert str(expected.dtype) == {"fp16": "torch.float16", "bf16": "torch.bfloat16"}[dtype]
@@ -71,19 +74,40 @@ def test_half_precision_and_the_compact_form(toy_data, tmp_path):
             assert ours.dtype == np.float32 and np.array_equal(ours, expected.float().numpy())
 
 
+@pytest.fixture(scope="module")
+def options():
+    """The options of a training without flags, for each architecture."""
+    return {arch: vars(build_arch(arch, [], 20, 20).flags) for arch in (RESERVOIR, MASKS, "lstm")}
+
+
+@pytest.mark.parametrize(
+    "arch, option, value, reason",
+    [
+        (RESERVOIR, "reservoir_encoder", "LF", "encoder layer 1 is F (feed-forward), which fairseq's transformer does not have"),
+        (RESERVOIR, "decoder_attention_heads", 1, "needs the same number of heads in both stacks"),
+        (RESERVOIR, "no_cross_attention", True, "it was trained with --no-cross-attention, which CTranslate2 does not support"),
+        (RESERVOIR, "activation_fn", "tanh", "it was trained with --activation-fn tanh, which CTranslate2 does not support"),
+        (RESERVOIR, "frozen_dtype", "bf16", "it was trained with --frozen-dtype bf16"),
+        (MASKS, "mask_pin", 0.5, "it was trained with --mask-pin, which CTranslate2 does not support"),
+        ("lstm", "arch", "lstm", "lstm is not a translation model of this plugin"),
+    ],
+)  # fmt: skip
+def test_options_of_other_models_are_refused(options, arch, option, value, reason):
+    assert option in options[arch]
+    conversion.check("a", {"config": {"model": options[MASKS]}})
+    with pytest.raises(CannotConvert, match=f"^a: .*{re.escape(reason)}") as refusal:
+        conversion.check("a", {"config": {"model": {**options[arch], option: value}}})
+    assert "\n" not in str(refusal.value)
+
+
 @pytest.mark.parametrize(
     "flags, reason",
     [
-        ("--reservoir-encoder LF", r"encoder layer 1 is F \(feed-forward\), which fairseq's transformer does not have"),
-        ("--decoder-attention-heads 1", "needs the same number of heads in both stacks"),
-        ("--no-cross-attention", "it was trained with --no-cross-attention, which CTranslate2 does not support"),
-        ("--activation-fn tanh", "it was trained with --activation-fn tanh, which CTranslate2 does not support"),
-        (f"{ONE_LAYER} --mask-pin 0.5", "it was trained with --mask-pin, which CTranslate2 does not support"),
+        ("--reservoir-encoder LF", r"encoder layer 1 is F \(feed-forward\)"),
         (
             "--arch frozen_transformer_tiny --freeze encoder.ffn --frozen-adapter lora",
             "is not a tensor of CTranslate2's Transformer",
         ),
-        ("--reservoir-encoder LT --frozen-dtype bf16", "it was trained with --frozen-dtype bf16"),
     ],
 )
 def test_other_models_are_refused(flags, reason, toy_data, tmp_path):
@@ -93,8 +117,9 @@ def test_other_models_are_refused(flags, reason, toy_data, tmp_path):
     assert "\n" not in str(refusal.value)
 
 
-def test_random_matrices_that_only_torch_draws(toy_data, tmp_path):
-    path = exported(toy_data, tmp_path, "--reservoir-encoder T", regenerate=True)
+def test_random_matrices_that_only_torch_draws(of_l_and_t, toy_data, tmp_path):
+    path = tmp_path / "model.safetensors"
+    export(of_l_and_t.path, path, data=str(toy_data), text=TextFlags(with_text=True), regenerate=True)
     with pytest.raises(
         CannotConvert, match="is not stored .the export was written with --regenerate. and can only be drawn with torch"
     ):
