@@ -10,7 +10,8 @@ from fairseq_reservoir.speed.graphs.steps import GraphedSteps
 from tests.support.commands import RUN, train
 from tests.support.graphs import Rerun, recording
 
-LAYERS = "--max-update 1 --disable-validation --no-save --cuda-graphs".split()
+SMALL = "--decoder-layers 1 --disable-validation --no-save".split()
+LAYERS = [*SMALL, "--max-update", "1", "--cuda-graphs"]
 REASONS = {
     "--checkpoint-activations": "it does not work with --checkpoint-activations",
     "--quant-noise-pq 0.1": "it does not work with --quant-noise-pq",
@@ -19,7 +20,6 @@ REASONS = {
     "--reservoir-encoder LF --backskip identity": "it does not work with --backskip",
     "--criterion label_smoothed_cross_entropy --report-accuracy": "--report-accuracy reads values of the device",
     "--left-pad-target": "it does not work with --left-pad-target",
-    "": None,
 }
 
 
@@ -32,7 +32,8 @@ def test_reasons(toy_data, flags):
 
 def test_a_training_on_a_cpu_says_so_in_one_line(toy_data, caplog):
     caplog.set_level(logging.INFO)
-    train(toy_data, *LAYERS)
+    run = train(toy_data, *LAYERS)
+    assert start.unsupported_reason(run.trainer) is None
     lines = [record.getMessage() for record in caplog.records if "cuda-graphs:" in record.getMessage()]
     assert lines == ["--cuda-graphs: no effect: this training runs on a CPU"]
 
@@ -41,7 +42,7 @@ def test_the_log_says_how_many_shapes_and_steps(toy_data, caplog):
     caplog.set_level(logging.INFO)
     with recording("cpu"):
         flags = "--max-epoch 2 --no-save --cuda-graphs --cuda-graph-buckets 2 --batch-size 16".split()
-        run = train(toy_data, *flags)
+        run = train(toy_data, "--encoder-layers", 1, "--decoder-layers", 1, *flags)
     lines = [record.getMessage() for record in caplog.records if "cuda-graphs:" in record.getMessage()]
     # 160 sentences in 10 batches. In each epoch, two shapes: a first step and a recorded one, then replays.
     assert lines[0].startswith("--cuda-graphs: 10 batches padded to 2 shapes, ")
@@ -60,18 +61,7 @@ def test_the_log_says_how_many_shapes_and_steps(toy_data, caplog):
 )
 def test_a_replayed_training_is_the_usual_one_up_to_rounding(toy_data, more):
     """Without dropout the padding changes nothing but the order of sums."""
-    flags = [
-        "--dropout",
-        0,
-        "--max-update",
-        25,
-        "--batch-size",
-        8,
-        "--no-save",
-        "--disable-validation",
-        "--lr",
-        0.001,
-    ]
+    flags = [*SMALL, *"--encoder-layers 2 --dropout 0 --max-update 25 --batch-size 8 --lr 0.001".split()]
     usual = train(toy_data, *flags, *more.split())
     with recording("cpu"):
         graphed = train(toy_data, *flags, *more.split(), "--cuda-graphs", "--cuda-graph-buckets", 2)
