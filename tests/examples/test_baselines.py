@@ -45,10 +45,10 @@ def built(arm, **changes):
 
 @functools.cache
 def flops(arm):
-    """FLOPs of the matrix products of a step on 100 sentence pairs of 20 tokens."""
+    """FLOPs of the matrix products of a step on 10 sentence pairs of 20 tokens."""
     model = built(arm)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        loss(model, pad(sentences(*[20] * 100)), pad(sentences(*[20] * 100, seed=2))).backward()
+        loss(model, pad(sentences(*[20] * 10)), pad(sentences(*[20] * 10, seed=2))).backward()
     return counter.get_total_flops()
 
 
