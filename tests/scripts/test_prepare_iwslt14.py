@@ -59,18 +59,18 @@ def archive(tmp_path_factory):
 
 
 def test_real_sentences_give_the_lines_of_the_reference(tmp_path, prepare):
-    train = miniature.real("wmt-news/de-en/newstest2012", ("de", "en"), 400)
-    test = miniature.real("wmt-news/de-en/newstest2013", ("de", "en"), 100)
+    train = miniature.real("wmt-news/de-en/newstest2012", ("de", "en"), 200)
+    test = miniature.real("wmt-news/de-en/newstest2013", ("de", "en"), 50)
     if train is None or test is None:
         pytest.skip("../shared/data/wmt-news is absent")
     train[0][7] = train[1][7] = ""  # an empty pair
     train[0][8] = "kurz"  # and a pair with a bad length ratio
     archive = miniature.iwslt14(tmp_path / "de-en.tgz", train, test)
-    prepare(iwslt14, "--archive", archive, "--bpe-size", 300)
+    prepare(iwslt14, "--archive", archive, "--bpe-size", 150)
 
     work, data = Path("data/iwslt14"), Path("data-bin/iwslt14")
     wanted = expected(train, test)
-    assert 15 < len(wanted["valid"]) < 22 and len(wanted["test"]) == 100
+    assert 7 < len(wanted["valid"]) < 12 and len(wanted["test"]) == 50
     for split, pairs in wanted.items():
         for side, language in enumerate(("de", "en")):
             whole = [" ".join(pair[side]) for pair in pairs]
@@ -80,8 +80,8 @@ def test_real_sentences_give_the_lines_of_the_reference(tmp_path, prepare):
             assert sum(line.count("@@ ") for line in pieces) > len(pieces)
             if split == "train":  # other splits have unknown pieces
                 assert binary(data, f"{split}.de-en.{language}", language) == pieces
-    assert len(lines(data / "codes")) == 301  # and the line of the version
-    assert len(binary(data, "test.de-en.en", "en")) == 100
+    assert len(lines(data / "codes")) == 151  # and the line of the version
+    assert len(binary(data, "test.de-en.en", "en")) == 50
 
 
 def test_again_everything_is_kept(archive, tmp_path, prepare):
