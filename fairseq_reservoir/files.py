@@ -337,9 +337,7 @@ def _fault_of_kind(status):
 
 
 def _fault(status):
-    return _fault_of_kind(status) or (
-        "is a hard link to a file that also has another name" if status.st_nlink > 1 else ""
-    )
+    return _fault_of_kind(status) or ("has a second name (a hard link)" if status.st_nlink > 1 else "")
 
 
 def _check_kind(status):

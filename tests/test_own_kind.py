@@ -167,7 +167,7 @@ def build(config, stack):
         ({"trained_letter": "Q"}, "mine: give frozen_letter or trained_letter"),
         ({"freezes": "all"}, "mine: freezes is 'all'; it must be 'whole' or a tuple of self_att.q"),
         ({"freezes": ("fc3",)}, "mine: freezes"),
-        ({"freezes": NOTHING}, "mine: freezes is () and frozen_letter is Q; set both of them or neither"),
+        ({"freezes": NOTHING}, "mine: freezes is () and frozen_letter is Q; a kind needs both or neither"),
         ({"refused": {"middle": "no"}}, "mine: refused is set for middle"),
         (
             {"refused": {"encoder": "no", "decoder": "no"}},

@@ -29,10 +29,10 @@ class DictionaryOptions(Flags):
 
     allow_other_dictionary: bool = option(
         False,
-        "start from a model with another dictionary. That dictionary must have as many entries as the dictionary in DATA, but may have "
-        "other words or another order. Without this flag, --finetune-from-model, --restore-file with --reset-optimizer, "
-        "--start-encoder-from, --start-decoder-from and --mask-embeddings-from refuse such a model, because each word would start with "
-        "the vector of another word. Use the flag if the vectors will be trained again",
+        "start from a model whose dictionary has as many entries as the one in DATA, but other words or another order. Each word then "
+        "starts with the vector of another word, so use this flag only if the vectors will be trained again. It changes "
+        "--finetune-from-model, --restore-file with --reset-optimizer, --start-encoder-from, --start-decoder-from and "
+        "--mask-embeddings-from, which refuse such a model by default",
     )
 
 

@@ -71,7 +71,7 @@ class Kind:
             )
         if (self.frozen_letter is None) != (self.freezes == NOTHING):
             raise InputError(
-                f"{self.name}: freezes is {self.freezes!r} and frozen_letter is {self.frozen_letter}; set both of them or neither"
+                f"{self.name}: freezes is {self.freezes!r} and frozen_letter is {self.frozen_letter}; a kind needs both or neither"
             )
         if not set(self.refused) < set(STACKS):
             raise InputError(

@@ -127,7 +127,7 @@ def log_size(trainer, iterator) -> None:
         needed, limit = size_of(iterator, cache, trainer), options.freeze_cache_mib
         if needed is None:
             logger.info(
-                "--freeze-cache memory: the size of the cache cannot be predicted; it will be at most %d MiB", limit
+                "--freeze-cache memory: the cache may grow to %d MiB; its size is not known before the training", limit
             )
         else:
             mib, processes = -(-needed // _MIB), trainer.data_parallel_world_size

@@ -126,13 +126,13 @@ def compare(model: torch.nn.Module, group, scheduled=()) -> None:
 def refuse_sharding(cfg) -> None:
     """Refuse ``--ddp-backend fully_sharded`` for models with frozen or masked tensors.
 
-    FSDP flattens all tensors of a layer into one trained tensor, so frozen tensors would be trained. It also removes the parameters from
+    FSDP joins all tensors of a layer into one trained tensor, so frozen tensors would be trained. It also removes the parameters from
     which masked weights are computed.
     """
     if cfg.distributed_training.ddp_backend != "fully_sharded":
         return
     if freezes(cfg.model):
         raise InputError(
-            "--ddp-backend fully_sharded: would train frozen tensors, because it flattens them into one tensor with trained ones; "
+            "--ddp-backend fully_sharded: would train frozen tensors, because it joins frozen and trained tensors into one; "
             "use pytorch_ddp or legacy_ddp"
         )

@@ -19,7 +19,11 @@ def unsupported_reason(criterion: FairseqCriterion) -> str | None:
     """Return why the loss of a criterion cannot be recorded; None if it can."""
     if type(criterion).forward not in _MASKED and not reads_only_logits(type(criterion)):
         return f"{type(criterion).__name__} is not one of fairseq's cross entropies"
-    return "--report-accuracy reads values of the device" if getattr(criterion, "report_accuracy", False) else None
+    return (
+        "--report-accuracy copies values from the GPU to the CPU"
+        if getattr(criterion, "report_accuracy", False)
+        else None
+    )
 
 
 def is_masked(criterion: FairseqCriterion) -> bool:

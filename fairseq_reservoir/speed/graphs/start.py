@@ -93,7 +93,7 @@ def _reason_of_layers(model):
         if isinstance(module, LayerDropModuleList) and module.p > 0:
             return "LayerDrop runs different layers in every update"
         if isinstance(module, Sublayer) and not type(module).__module__.startswith("fairseq_reservoir."):
-            return f"{type(module).__name__} is a user-defined layer, which may read values of the device"
+            return f"{type(module).__name__} is a user-defined layer, which may copy values from the GPU to the CPU"
     return None
 
 

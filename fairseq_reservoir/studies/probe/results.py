@@ -65,7 +65,7 @@ def as_text(probed: Sequence[Probed], about: str) -> str:
         rows = [row for each in probed for row in _rows(each, name, several=len(probed) > 1)]
         first = next((each, one) for each in probed for one in each.properties if one.name == name)
         sizes = ", ".join(f"{count:,} {part}" for part, count in first[0].sizes(first[1]).items())
-        classes = f"{first[1].classes} classes, accuracy if the most frequent class is always predicted: {100 * first[1].majority:.1f} %"
+        classes = f"{first[1].classes} classes; always predicting the most frequent class: {100 * first[1].majority:.1f} % correct"
         blocks += ["", f"{name}: {what}", f"  tokens: {sizes}; {classes}"]
         blocks += [f"  {line}" for line in _aligned(_head(len(probed) > 1), rows)]
     return "\n".join([*blocks, "", *_NOTES])

@@ -216,7 +216,7 @@ def aucc(study: Study) -> Table:
         " validation y stays constant."
     )
     own = (
-        "The horizon in time is set by --horizon. Each of the other horizons"
+        "--horizon sets the horizon of training time. Each other horizon"
         if study.options.horizon is not None
         else "Each horizon"
     )

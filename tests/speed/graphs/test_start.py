@@ -18,7 +18,7 @@ REASONS = {
     "--encoder-layerdrop 0.5": "LayerDrop runs different layers in every update",
     "--reservoir-encoder F --freeze-cache memory --frozen-prefix-no-dropout --freeze encoder.emb": "it does not work with --freeze-cache",
     "--reservoir-encoder LF --backskip identity": "it does not work with --backskip",
-    "--criterion label_smoothed_cross_entropy --report-accuracy": "--report-accuracy reads values of the device",
+    "--criterion label_smoothed_cross_entropy --report-accuracy": "--report-accuracy copies values from the GPU to the CPU",
     "--left-pad-target": "it does not work with --left-pad-target",
 }
 

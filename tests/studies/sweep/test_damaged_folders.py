@@ -63,14 +63,10 @@ ODD = {
     "state is a link": lambda run, home: in_place(run / "state", lambda path: path.symlink_to("nowhere")),
     "command is not UTF-8": damaged_command,
     "lock is a link": lock(lambda path, home: path.symlink_to(home / "lock")),
-    "lock is a hard link to a file that also has another name": lock(
-        lambda path, home: path.hardlink_to(home / "lock")
-    ),
+    "lock has a second name (a hard link)": lock(lambda path, home: path.hardlink_to(home / "lock")),
     "lock is a FIFO": lock(lambda path, home: os.mkfifo(path)),
     "lock is a folder": lock(lambda path, home: path.mkdir()),
-    "sh.out is a hard link to a file that also has another name": log(
-        lambda path, home: path.hardlink_to(home / "own.txt")
-    ),
+    "sh.out has a second name (a hard link)": log(lambda path, home: path.hardlink_to(home / "own.txt")),
     "sh.out is a link": log(lambda path, home: path.symlink_to(home / "own.txt")),
     "sh.out is a FIFO": log(lambda path, home: os.mkfifo(path)),
     "the folder is a link": link_of_the_folder,
