@@ -32,8 +32,11 @@ def run(monkeypatch, command, *words):
     return import_module(f"fairseq_cli.{command}").cli_main()
 
 
-def test_generate(translate, every_kind, exported):
-    assert translate(exported) == translate(every_kind.path) != []
+def test_generate_also_without_stored_random_tensors(translate, every_kind, exported):
+    regenerate = ["--model-overrides", "{'regenerate_weights': True}"]
+    expected = translate(every_kind.path)
+    assert translate(exported) == expected != []
+    assert translate(exported, *regenerate) == translate(every_kind.path, *regenerate) == expected
 
 
 def test_an_ensemble_of_both(translate, every_kind, exported):
@@ -43,12 +46,6 @@ def test_an_ensemble_of_both(translate, every_kind, exported):
 def test_model_overrides(translate, every_kind, exported):
     keep = "{'encoder_layers_to_keep': '0,2', 'decoder_layers_to_keep': '0,1,3'}"
     assert translate(exported, "--model-overrides", keep) == translate(every_kind.path, "--model-overrides", keep)
-
-
-def test_translating_without_stored_random_tensors(translate, every_kind, exported):
-    regenerate = ["--model-overrides", "{'regenerate_weights': True}"]
-    expected = translate(every_kind.path)
-    assert translate(exported, *regenerate) == translate(every_kind.path, *regenerate) == expected != []
 
 
 @pytest.mark.parametrize("overrides", [{"regenerate_weights": True}, {"regenerate_weights": True, "dropout": 0.0}])

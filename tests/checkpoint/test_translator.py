@@ -48,16 +48,12 @@ def translated_by_fairseq(run_fairseq, made, path, folder, *words):
     return [found[i] for i in range(len(found))]
 
 
-@pytest.mark.parametrize("nbest", [1, 3])
-def test_as_fairseq_generate_with_the_checkpoint(translator, of_numbers, of_fairseq, test_set, nbest):
-    theirs = of_fairseq(of_numbers.path, "--nbest", nbest)
+@pytest.mark.parametrize("kind, nbest", [("checkpoint", 3), ("export", 1)])
+def test_as_fairseq_generate(translator, of_numbers, with_text, of_fairseq, test_set, kind, nbest):
+    theirs = of_fairseq(of_numbers.path if kind == "checkpoint" else with_text, "--nbest", nbest)
     found = translator.hypotheses(test_set, nbest=nbest, **SHORT)
     assert [[(one.text, one.score / math.log(2)) for one in line] for line in found] == theirs
     assert len(set(map(str, found))) > 10
-
-
-def test_other_commands_read_the_export(with_text, of_fairseq, of_numbers):
-    assert of_fairseq(with_text) == of_fairseq(of_numbers.path)
 
 
 def test_compact(of_numbers, translator, test_set, tmp_path):

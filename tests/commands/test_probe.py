@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from fairseq_reservoir import cli
-from tests.support.commands import train
+from fairseq_reservoir.studies.probe import classifier
 
 FIVE = ["token", "position", "length", "frequency", "copied"]
 
@@ -24,14 +24,18 @@ def refused(*words):
     return str(leaving.value)
 
 
+@pytest.fixture
+def one_penalty(monkeypatch):
+    """A quarter of the classifiers."""
+    monkeypatch.setattr(classifier, "PENALTIES", classifier.PENALTIES[-1:])
+
+
 def test_a_translation_model(of_numbers, tmp_path, capsys):
     """Every token of a trained model can be identified by its embedding. The frozen layer is marked."""
     figure = tmp_path / "probes.svg"
-    words = [of_numbers.path, of_numbers.data, "--split", "train", "--sentences", 200, "--tokens", 800]
+    words = [of_numbers.path, of_numbers.data, "--split", "train", "--sentences", 100, "--tokens", 400]
     text = printed(capsys, *words, "--figure", figure)
-    assert (
-        re.match(r"800 tokens of (1\d\d|200) sentences \(train of ", text) and "2      T Transformer  frozen " in text
-    )
+    assert re.match(r"400 tokens of (\d\d|100) sentences \(train of ", text) and "2      T Transformer  frozen " in text
     assert figure.read_text().count("accuracy, %") == 2
     found = json.loads(printed(capsys, *words, "--json"))
     (model,) = found["checkpoints"]
@@ -46,13 +50,13 @@ def test_a_translation_model(of_numbers, tmp_path, capsys):
         assert f"{100 * accuracy['value']:.1f} (" in text
 
 
-def test_the_seed_decides_everything(of_numbers, capsys):
-    words = [of_numbers.path, of_numbers.data, "--split", "train", "--sentences", 60, "--tokens", 200, "--json"]
+def test_the_seed_decides_everything(of_numbers, capsys, one_penalty):
+    words = [of_numbers.path, of_numbers.data, "--split", "train", "--sentences", 40, "--tokens", 100, "--json"]
     first, again = printed(capsys, *words), printed(capsys, *words)
     assert first == again != printed(capsys, *words, "--seed", 2)
 
 
-def test_several_checkpoints(of_numbers, tmp_path, capsys):
+def test_several_checkpoints(of_numbers, tmp_path, capsys, one_penalty):
     """Equal checkpoints have equal numbers. The table names each by the folder in which it differs."""
     folders = [tmp_path / name for name in ("one", "other")]
     for folder in folders:
@@ -88,7 +92,9 @@ def test_other_dictionaries(of_numbers, toy_data):
     assert f"DATA {toy_data}: the source dictionary" in message and "differs from that of the training" in message
 
 
-def test_too_few_sentences(toy_data, tmp_path):
-    once = ["--max-update", 2, "--no-epoch-checkpoints", "--disable-validation", "--reservoir-encoder", "LT"]
-    train(toy_data, *once, "--save-dir", tmp_path)
-    assert "sentences of 2 to" in refused(tmp_path / "checkpoint_last.pt", toy_data, "--split", "valid")
+def test_too_few_sentences(of_numbers, toy_data, tmp_path):
+    for name in ("dict.en.txt", "dict.de.txt"):
+        (tmp_path / name).symlink_to(of_numbers.data / name)
+    for file in toy_data.glob("valid.en-de.*"):
+        (tmp_path / file.name).symlink_to(file)
+    assert "sentences of 2 to" in refused(of_numbers.path, tmp_path, "--split", "valid")

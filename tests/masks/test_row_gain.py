@@ -122,13 +122,13 @@ def test_with_trained_weights_it_is_refused(toy_data):
 
 
 def test_frozen_with_its_matrix(toy_data):
-    run = train(toy_data, *ARCH, "--freeze", "ffn,emb", "--max-update", 3, "--no-save")
+    run = train(toy_data, *ARCH, "--freeze", "ffn,emb", "--max-update", 3, "--no-save", "--disable-validation")
     for name, module in masked_modules(run.model).items():
         assert module.row_gain.requires_grad == ("attn" in name)
         assert (module.row_gain == 1).all() == ("attn" not in name), name
 
 
-@pytest.mark.parametrize("flags", [{}, {"compact": True}, {"regenerate": True}], ids=str)
+@pytest.mark.parametrize("flags", [{}, {"compact": True}], ids=str)
 def test_exports_translate_alike(trained, expected, toy_data, tmp_path, flags):
     out = tmp_path / "model.safetensors"
     written = export(str(trained[1] / "checkpoint_last.pt"), str(out), **flags)

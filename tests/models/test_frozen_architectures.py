@@ -1,5 +1,6 @@
 """frozen_A: architecture A of fairseq with frozen components."""
 
+import functools
 from argparse import Namespace
 
 import pytest
@@ -39,6 +40,12 @@ def built(arch, flags=(), torch_seed=1):
     return build_config(convert_namespace_to_omegaconf(args).model, 20, 20, device="cpu").eval()
 
 
+@functools.cache
+def plain(arch):
+    """fairseq's model, which no test changes."""
+    return built(arch)
+
+
 def logits(model):
     words = pad(sentences(5, 7, 4))
     inputs = (words, None, shift(words)) if hasattr(model, "encoder") and hasattr(model, "decoder") else (words,)
@@ -70,7 +77,7 @@ def test_every_architecture_of_fairseq_has_one_and_ours_have_none():
 
 @pytest.mark.parametrize("arch", CASES)
 def test_an_empty_spec_is_fairseqs_model_bit_for_bit(arch):
-    theirs, ours = built(arch), built(f"frozen_{arch}")
+    theirs, ours = plain(arch), built(f"frozen_{arch}")
     assert type(ours) is models.MODEL_REGISTRY[f"frozen_{arch}"]
     expected, found = values(theirs), values(ours)
     assert list(expected) == list(found) and all(torch.equal(found[name], expected[name]) for name in expected)
@@ -80,7 +87,7 @@ def test_an_empty_spec_is_fairseqs_model_bit_for_bit(arch):
 
 @pytest.mark.parametrize("arch", CASES)
 def test_named_components_are_frozen_at_their_initial_values(arch):
-    theirs, ours = built(arch), built(f"frozen_{arch}", ["--freeze-except", "ln,emb"])
+    theirs, ours = plain(arch), built(f"frozen_{arch}", ["--freeze-except", "ln,emb"])
     expected = {name for name in trained(theirs) if freeze_spec.atom(name) in ("ln", "emb")}
     assert 0 < len(expected) < len(trained(theirs)) and trained(ours) == expected
     assert trained(ours) == {e.name for e in ours.slot_table.entries if e.trained}
@@ -90,7 +97,7 @@ def test_named_components_are_frozen_at_their_initial_values(arch):
 @pytest.mark.parametrize("init", [init for init in freeze_spec.FROZEN_INITS if init != "model"])
 def test_frozen_tensors_are_drawn_from_seed_and_name(init):
     flags = ["--freeze", "encoder.att,decoder.ffn", "--frozen-init", init, "--reservoir-seed", "5"]
-    plain, ours = built("transformer"), built("frozen_transformer", flags)
+    theirs, ours = plain("transformer"), built("frozen_transformer", flags)
     other = built("frozen_transformer", flags, torch_seed=2)
     draw = MATRIX_INITIALISERS[freeze_spec.FROZEN_INITS[init]]
     frozen = {e.name for e in ours.slot_table.entries if not e.trained}
@@ -102,7 +109,7 @@ def test_frozen_tensors_are_drawn_from_seed_and_name(init):
             torch.zeros(len(value)) if name.endswith("bias") else torch.from_numpy(draw(5, name, tuple(value.shape)))
         )
         assert torch.equal(value, expected) and torch.equal(values(other)[name], value)
-    assert all(torch.equal(values(ours)[name], value) for name, value in values(plain).items() if name not in frozen)
+    assert all(torch.equal(values(ours)[name], value) for name, value in values(theirs).items() if name not in frozen)
     left_out = {item.name for item in ledger(ours).with_roles("random") if item.export_bytes() == 0}
     assert left_out == {name for name in frozen if init != "orthogonal" or name.endswith("bias")}
 
