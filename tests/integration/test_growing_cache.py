@@ -12,29 +12,32 @@ from fairseq.trainer import Trainer
 from tests.integration.test_freeze_cache import SMALL, assert_same, hits_of
 from tests.support.commands import error_of, train
 
-# Three layers each, an optimizer that freezes, 10 updates per epoch. With GROWING the prefix starts with frozen embeddings.
+# Three layers each, an optimizer that freezes, 5 updates per epoch. With GROWING the prefix starts with frozen embeddings.
 LAYERS = ["--reservoir-encoder", "LLL", *SMALL, "--decoder-layers", 3, "--optimizer", "freeze_skip"]
 GROWING = [*LAYERS, "--freeze", "emb"]
 WITH_DROPOUT_ABOVE = ["--dropout", 0.1, "--frozen-prefix-no-dropout"]
 
 
 def test_a_growing_prefix_reuses_the_cache_in_memory(toy_data, caplog):
-    """Layer 0 freezes at update 5 and layer 1 at 20, of 30. By then all batches of layer 0 are cached, and layer 1 runs once for each."""
+    """Layer 0 freezes at update 2 and layer 1 at 10, of 20. By then all batches of layer 0 are cached, and layer 1 runs once for each."""
     caplog.set_level(logging.INFO)
-    flags = [*GROWING, *WITH_DROPOUT_ABOVE, "--no-save", "--max-epoch", 4, "--freeze-progressive", "5:15"]
+    flags = [*GROWING, *WITH_DROPOUT_ABOVE, "--no-save", "--max-epoch", 4, "--freeze-progressive", "2:8"]
     plain = train(toy_data, *flags)
     with counted_runs_of_layer(0) as runs:
         run = train(toy_data, *flags, "--freeze-cache", "memory")
     assert_same(run, plain)
     cache = run.trainer.prefix_cache
-    assert [m for m in caplog.messages if "batches came" in m] == [
-        "--freeze-cache: 0 of 5 batches came from the cache",  # of epoch 1; its last five batches are cached for layer 0
-        "--freeze-cache: 5 of 10 batches came from the cache",
-        "--freeze-cache: 0 of 10 batches came from the cache, 10 more from the cache of a smaller prefix",
-    ]
-    assert hits_of(run) == (10, 10)
-    assert len(runs) == 5 + 10  # until it freezes, and then once for each batch
-    assert len(cache.store.batches) == 10
+    assert (
+        [m for m in caplog.messages if "batches came" in m]
+        == [
+            "--freeze-cache: 0 of 3 batches came from the cache",  # of epoch 1; its last three batches are cached for layer 0
+            "--freeze-cache: 3 of 5 batches came from the cache",
+            "--freeze-cache: 0 of 5 batches came from the cache, 5 more from the cache of a smaller prefix",
+        ]
+    )
+    assert hits_of(run) == (5, 5)
+    assert len(runs) == 2 + 5  # until it freezes, and then once for each batch
+    assert len(cache.store.batches) == 5
     assert cache.store.used == sum(tensor.nbytes for tensor in cache.store.batches.values())
 
 
@@ -48,7 +51,7 @@ def test_a_growing_prefix_rounded_in_memory_restarts(toy_data):
         "--max-epoch",
         3,
         "--freeze-progressive",
-        "0:10",
+        "0:5",
         "--freeze-cache-dtype",
         "bf16",
     ]
@@ -74,14 +77,14 @@ def counted_runs_of_layer(index):
 
 
 def test_a_prefix_that_is_trained_again_restarts(toy_data):
-    """Extended, trained again with its embeddings, frozen again, extended and shortened within 40 updates. Older entries are not used."""
-    schedule = "3:emb,encoder.layers.0;8:encoder.layers.1;14:-emb;19:emb;23:encoder.layers.2;32:-encoder.layers.2"
+    """Extended, trained again with its embeddings, frozen again, extended and shortened within 20 updates. Older entries are not used."""
+    schedule = "2:emb,encoder.layers.0;4:encoder.layers.1;7:-emb;9:emb;12:encoder.layers.2;16:-encoder.layers.2"
     flags = [*LAYERS, *WITH_DROPOUT_ABOVE, "--no-save", "--max-epoch", 4, "--freeze-schedule", schedule]
     assert_same(train(toy_data, *flags, "--freeze-cache", "memory"), train(toy_data, *flags))
 
 
-# Layer 0 is cached from the first update on, layer 1 from the sixth update of the second epoch on.
-FROM_THE_START = [*GROWING, "--dropout", 0, "--freeze-progressive", "0:15", "--freeze-cache", "memory"]
+# Layer 0 is cached from the first update on, layer 1 from the third update of the second epoch on.
+FROM_THE_START = [*GROWING, "--dropout", 0, "--freeze-progressive", "0:7", "--freeze-cache", "memory"]
 
 
 def test_a_change_before_it_grows_ends_the_run(toy_data, tmp_path):
@@ -89,7 +92,7 @@ def test_a_change_before_it_grows_ends_the_run(toy_data, tmp_path):
 
     def train_step(trainer, samples, *args):
         done = step(trainer, samples, *args)
-        if trainer.get_num_updates() == 13:
+        if trainer.get_num_updates() == 6:
             trainer.get_model().encoder.layers[0].fc1.weight.data[0, 0] += 1
         return done
 

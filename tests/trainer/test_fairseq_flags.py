@@ -181,8 +181,7 @@ def test_mistakes_found_in_data_or_model_are_one_line(toy_data, flags, message):
 
 def test_learning_rate_falls_until_the_last_update(toy_data):
     """Without ``--total-num-update`` the decay of ``polynomial_decay`` lasts as long as the training."""
-    flags = (
-        "--lr-scheduler polynomial_decay --max-update 4 --no-save --disable-validation --reservoir-encoder LF".split()
-    )
+    flags = "--lr-scheduler polynomial_decay --max-update 4 --no-save --disable-validation".split()
+    flags += ["--reservoir-encoder", "LF", "--decoder-layers", 1]
     assert train(toy_data, *flags).trainer.get_lr() == 0.0
     assert train(toy_data, *flags, "--total-num-update", 8).trainer.get_lr() == 0.005
