@@ -43,12 +43,12 @@ def test_a_translator_with_all_flags(of_numbers, tmp_path):
         "license": "mit",
         "library_name": "fairseq-reservoir",
         "pipeline_tag": "translation",
-        "tags": ["fairseq", "fairseq-reservoir", "reservoir-transformer"],
+        "tags": ["fairseq", "fairseq-reservoir", "reservoir-transformer-tiny"],
         "metrics": ["sacrebleu"],
     }
     size = (tmp_path / "model.safetensors").stat().st_size
     for line in (
-        "# en-de, reservoir transformer, LT + TL",
+        "# en-de, reservoir transformer tiny, LT + TL",
         "| Encoder's plan | LT |",
         "| Decoder's plan | TL |",
         "| Updates | 150 |",

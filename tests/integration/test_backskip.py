@@ -244,9 +244,9 @@ def test_cosines_are_logged(toy_data, caplog):
     [
         (
             ["--reservoir-encoder", "LfL", "--backskip", "synthetic"],
-            "--backskip synthetic: the plan has no layer to skip (encoder LfL, decoder LLLLLL)",
+            "--backskip synthetic: the plan has no layer to skip (encoder LfL, decoder LL)",
         ),
-        (["--reservoir-decoder", "LTL", "--backskip", "synthetic"], "no layer to skip (encoder LLLLLL, decoder LTL)"),
+        (["--reservoir-decoder", "LTL", "--backskip", "synthetic"], "no layer to skip (encoder LL, decoder LTL)"),
         (["--reservoir-encoder", "LFL", "--reservoir-train-layernorm", "--backskip", "synthetic"], "no layer to skip"),
         (["--reservoir-encoder", "FL", "--freeze", "encoder.emb", "--backskip", "synthetic"], "no layer to skip"),
         (

@@ -262,7 +262,7 @@ def test_two_processes_are_one(toy_data, tmp_path):
             ["--freeze-rotate", "1:2", "--fp16", "--fp16-no-flatten-grads", "--debug-param-names"],
             "--debug-param-names: fairseq reads gradients of frozen parameters",
         ),
-        (["--freeze-rotate", "13:2"], "--freeze-rotate 13:2: the model has only 12 layers"),
+        (["--freeze-rotate", "13:2"], "--freeze-rotate 13:2: the model has only 4 layers"),
     ],
 )
 def test_bad_input(toy_data, tmp_path, flags, message):

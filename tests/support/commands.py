@@ -24,7 +24,7 @@ RUN = (
     " --num-workers 0 --log-format none --no-progress-bar --seed 3"
 ).split()
 TINY = (
-    "--arch reservoir_transformer --encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2"
+    "--arch reservoir_transformer_tiny --encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2"
     " --decoder-attention-heads 2"
 ).split() + RUN
 
