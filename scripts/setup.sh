@@ -198,7 +198,7 @@ check_torch_index() {
         >$venv/pip.log 2>&1 || true
     reason=$(grep -m 1 -e "^Could not fetch URL ${TORCH_INDEX%/}/" -e "is not a trusted or secure host" $venv/pip.log) || return 0
     reason=$(sed -e 's/^Could not fetch URL [^ ]* //' -e 's/HTTPS*ConnectionPool.*object at 0x[0-9a-f]*>[:,] *//' -e "s/[\"')]* - skipping\$//" <<<"$reason")
-    die "TORCH_INDEX=$TORCH_INDEX cannot be read: $reason (all of pip's output: $venv/pip.log)"
+    die "TORCH_INDEX=$TORCH_INDEX cannot be read: $reason (all of pip's output: $venv/pip.log); to do without it, give TORCH_INDEX="
 }
 
 # fairseq-fixed requires torchaudio, but needs it only for speech. pip would install 2.11, the last release. With a newer torch, importing

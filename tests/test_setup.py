@@ -235,6 +235,8 @@ def test_an_index_of_torch_that_cannot_be_read(clone, bare_path):
     assert ended.returncode == 1 and ended.stderr.count("\n") == 1 and "step 1" not in ended.stdout
     reason = "connection error: Failed to establish a new connection: [Errno 111] Connection refused"
     assert ended.stderr.startswith(f"setup: TORCH_INDEX={index} cannot be read: {reason} (")
+    # An omitted option keeps its value from the last run, even if that run failed.
+    assert ended.stderr.endswith("; to do without it, give TORCH_INDEX=\n")
 
 
 SHOW = r"""
