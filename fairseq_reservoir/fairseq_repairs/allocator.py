@@ -49,7 +49,7 @@ def most_kept() -> int | None:
 
 @repair("kept-memory", needed=lambda: is_glibc() and users_own() is None)
 def keep_freed_memory():
-    """Keep freed memory for the next training step, and do not return it to the kernel.
+    """Keep freed memory for the next training step instead of returning it to the kernel.
 
     When a tensor above 32 MiB is freed, glibc returns its memory to the kernel. glibc also returns the memory of many smaller tensors. The
     next step requests all this memory again. A step of a small Transformer causes about 130,000 page faults, each of which fills a page

@@ -14,7 +14,7 @@ _added = ContextVar("_added", default=0)
 
 @repair("batches-anew")
 def load_every_epoch_anew():
-    """In every epoch, draw new masks of ``masked_lm``, new crops, and (after ``--curriculum``) a new order.
+    """Draw new masks of ``masked_lm``, new crops and (after ``--curriculum``) a new order in every epoch.
 
     fairseq reuses the data loader of the first epoch and the order of its batches. With ``--num-workers`` above 0 (the default is 1) it
     also reuses the worker processes, which use the number of the first epoch in all epochs. Each sentence then has the same masks in all

@@ -57,8 +57,8 @@ def results(study: Study) -> Table:
 def _signatures(tests):
     """Return pairs (score, note) without repeats. A note contains the score's signature and names the compared texts."""
     scored = [test for test in tests if test.bleu is not None]
-    found = [("sacreBLEU", f"{test.signature}; references: {test.counts.referred}") for test in scored]
-    found += [("chrF", f"{test.chrf_signature}; computed on the same lines") for test in scored]
+    found = [("sacreBLEU", f"{test.signature}; references: {test.counts.referred}.") for test in scored]
+    found += [("chrF", f"{test.chrf_signature}; computed on the same lines.") for test in scored]
     found += [
         (
             "Tokenised BLEU",
