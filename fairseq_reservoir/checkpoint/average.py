@@ -72,7 +72,7 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
     _write(out, latest, tensors)
     size = Path(out).stat().st_size
     found = f"{len(averaged)} tensors averaged, {len(equal)} equal in all checkpoints"
-    return f"{out}: {size:,} bytes, the mean of {len(checkpoints)} checkpoints; {found}"
+    return f"{out}: the mean of {len(checkpoints)} checkpoints, {size:,} bytes; {found}"
 
 
 def _write(out: str, latest: Checkpoint, tensors: Tensors) -> None:

@@ -169,7 +169,7 @@ def write_tables(tables: Mapping[str, tuple[Any, torch.Tensor]]) -> None:
     enough digits to restore the float32 values exactly.
 
     Args:
-        tables: maps the path of each file to a dictionary and the embedding weight (words, dim) of its words.
+        tables: maps the path of each file to a pair: a fairseq dictionary, and the embedding weight (words, dim) of the words in it.
 
     Raises:
         InputError: a dictionary and its weight differ in size.

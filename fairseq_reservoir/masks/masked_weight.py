@@ -150,7 +150,7 @@ class MaskedWeight(nn.Module):
 
     @property
     def keep_ratios(self) -> tuple[Ratio, ...]:
-        """Current keep ratios of the mask: first ``keep_ratio``, then ``coats`` of ``MaskChoices``."""
+        """Keep ratio of each mask at the current update: that of the first mask, then one for each of ``MaskChoices.coats``."""
         return self.choices.keep_ratios_at(self._scheduled_update)
 
     @property

@@ -145,7 +145,7 @@ def kind_of(letter: str) -> Kind:
 
 
 def letters_where(stack: str | None = None, **attributes: object) -> tuple[str, ...]:
-    """Return the letters, trained and frozen, of all kinds that match the arguments.
+    """Return the trained and the frozen letter of every kind that matches the arguments.
 
     Args:
         stack: stack in which the kind must be allowed; None for any.

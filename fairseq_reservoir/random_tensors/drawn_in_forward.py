@@ -18,7 +18,7 @@ ROUNDINGS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class DrawnTensor:
-    """A parameter or buffer of ``owner``. It has values from a forward pass of its layer until another layer draws its tensors.
+    """A parameter or buffer of ``owner``. A forward pass of its layer draws the values, which stay until another layer draws its tensors.
 
     Args:
         owner, name: the module and the name of its tensor.

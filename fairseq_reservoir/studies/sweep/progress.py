@@ -26,7 +26,7 @@ class Progress:
 
     Attributes:
         updates: number of updates; None before the first record.
-        loss: training loss of the last record within an epoch, or None.
+        loss: training loss in the most recent record that was written before the end of an epoch, or None.
         validation: the last validation, or None.
         is_trained: whether the training has ended normally.
         wall: seconds from the start of the training process to its last record.
