@@ -98,8 +98,8 @@ def decode(coded: bytes | memoryview, counts: Sequence[int]) -> Symbols:
 def _model(counts: Sequence[int]) -> Any:
     """Return constriction's model with the probabilities f_i / 2**24.
 
-    constriction is given one weight per symbol. It scales the weights and adds 1 to each, so that they sum to 2**24. The scale
-    is exactly 1 for the weights f_i - 1, so the probabilities are exact.
+    constriction is given one weight per symbol. It scales the weights and adds 1 to each, so that they sum to 2**24. The given
+    weights are f_i - 1. Their scale is exactly 1, so the probabilities are exact.
     """
     weights = np.array(frequencies(counts), dtype=np.float64) - 1
     return optional_package(PACKAGE, _READING).stream.model.Categorical(weights, perfect=False)

@@ -53,6 +53,6 @@ def run(known, _):
             if getattr(known, flag):
                 raise InputError(f"--{flag} {getattr(known, flag)}: needs --ctranslate2 FOLDER")
         if not known.out:
-            raise InputError("OUT.pt: is missing; name the file to write, or a folder with --ctranslate2, or both")
+            raise InputError("no output: name the file OUT.pt to write, or a folder with --ctranslate2, or both")
         return materialize(known.checkpoint, known.out, known.force)
     return convert(known.checkpoint, known.ctranslate2, known.out, known.quantization, known.data, known.force)

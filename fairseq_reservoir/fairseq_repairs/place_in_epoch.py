@@ -181,7 +181,7 @@ def compare(saved: dict[str, int], now: dict[str, int]) -> None:
     if differs:
         this, that = (f"{found['number']} batches of {found['sentences']} sentences" for found in (now, saved))
         other = (
-            f"the checkpoint was saved within an epoch of {that}"
+            f"the checkpoint was saved in the middle of an epoch of {that}"
             if this != that
             else "the checkpoint has different batches"
         )

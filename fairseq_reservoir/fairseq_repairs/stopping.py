@@ -1,4 +1,4 @@
-"""Repairs of the end of a training."""
+"""Repairs of how a training ends."""
 
 import logging
 import sys

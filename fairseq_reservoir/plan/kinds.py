@@ -113,7 +113,7 @@ def register(kind: Kind) -> Kind:
     """Add a kind and return it. Registering an equal kind again changes nothing.
 
     Raises:
-        InputError: another kind already uses a letter, the name or the reservoir type, or a letter is R.
+        InputError: another kind already has the same name, letter or reservoir type, or a letter of the kind is R.
     """
     if kind in all_kinds():
         return kind

@@ -107,7 +107,7 @@ def test_inputs_in_the_replaced_folder_are_not_lost(with_text, refused, tmp_path
 
 def test_flags_that_need_the_folder(with_text):
     for flags, message in (
-        ([], "OUT.pt: is missing; name the file to write, or a folder with --ctranslate2, or both"),
+        ([], "no output: name the file OUT.pt to write, or a folder with --ctranslate2, or both"),
         (["--quantization", "int8"], "--quantization int8: needs --ctranslate2 FOLDER"),
         (["a.pt", "--data", "x"], "--data x: needs --ctranslate2 FOLDER"),
     ):

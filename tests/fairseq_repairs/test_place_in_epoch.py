@@ -99,11 +99,11 @@ BATCHES = "--batch-size, --max-tokens or data: this run has"
 OTHERS = {
     "fewer batches": (
         over([[0, 1], [2, 3], [4, 5]]),
-        f"{BATCHES} 3 batches of 6 sentences, but the checkpoint was saved within an epoch of 4 batches of 6 sentences; {SAME}",
+        f"{BATCHES} 3 batches of 6 sentences, but the checkpoint was saved in the middle of an epoch of 4 batches of 6 sentences; {SAME}",
     ),
     "fewer sentences": (
         over([[0, 1], [2], [3], [4]]),
-        f"{BATCHES} 4 batches of 5 sentences, but the checkpoint was saved within an epoch of 4 batches of 6 sentences; {SAME}",
+        f"{BATCHES} 4 batches of 5 sentences, but the checkpoint was saved in the middle of an epoch of 4 batches of 6 sentences; {SAME}",
     ),
     "the same numbers of both": (
         over([[0], [1, 2, 3], [4], [5]]),
@@ -156,7 +156,8 @@ def test_the_batches_of_a_training(toy_data, tmp_path):
     flags = "--reservoir-encoder L --decoder-layers 1 --batch-size 16 --max-epoch 1 --disable-validation".split()
     train(toy_data, *flags, "--max-update", 4, "--save-dir", tmp_path)
     message, status = error_of(toy_data, *flags, "--batch-size", 8, "--save-dir", tmp_path)
-    batches = "this run has 20 batches of 160 sentences, but the checkpoint was saved within an epoch of 10 batches of 160 sentences"
+    saved = "the checkpoint was saved in the middle of an epoch of 10 batches of 160 sentences"
+    batches = f"this run has 20 batches of 160 sentences, but {saved}"
     assert status != 0 and batches in message and message.count("\n") == 1
     train(toy_data, *flags, "--update-freq", 3, "--save-dir", tmp_path)
     state = load(tmp_path)

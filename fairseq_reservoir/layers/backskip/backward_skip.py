@@ -148,7 +148,7 @@ class Backskip(nn.Module):
         self.draws = 0
 
     def noise_seed(self) -> int:
-        """Return the noise seed of the next batch. Unlike ``is_true``, the seed differs between batches and ranks."""
+        """Return the noise seed of the next batch. Every batch of every rank has another seed."""
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         rank = torch.distributed.get_rank() if distributed else 0
         self.draws += 1
