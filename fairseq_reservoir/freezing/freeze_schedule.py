@@ -73,7 +73,7 @@ class FreezeSchedule:
         return frozenset(name for name, period in self.every.items() if update % period)
 
     def line(self, change: Change) -> str:
-        """Format a change for the log. The line counts the tensors that are frozen after all changes at the same update."""
+        """Format a change for the log. The line counts frozen tensors after all changes of this update."""
         outside = dict.fromkeys(n.rpartition(".")[0] for n in change.names if not freeze_spec.layer_of(n))
         spec = f"{change.spec} with {', '.join(outside)}" if outside else change.spec
         return (

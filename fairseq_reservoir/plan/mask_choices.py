@@ -53,7 +53,7 @@ class MaskChoices:
             raise ValueError("kind signed: needs ranking magnitude, because the mask entry has the sign of the score")
         if not 0 <= self.pin < 1:
             raise ValueError(
-                f"pin {self.pin}: must be at least 0 and less than 1; use random (--mask-random) to fix the whole mask"
+                f"pin {self.pin}: must be at least 0 and less than 1; use random (--mask-random) for a mask that never changes"
             )
         _check_ratios(*self.keep_ratios)
         self._check_schedule()

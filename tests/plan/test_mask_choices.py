@@ -25,7 +25,10 @@ from fairseq_reservoir.plan.mask_choices import MaskChoices
         ({"ranking": "sign"}, "ranking sign: must be one of magnitude, value"),
         ({"kind": "ternary"}, "kind ternary: must be one of binary, signed"),
         ({"kind": "signed", "ranking": "value"}, "kind signed: needs ranking magnitude, .*"),
-        ({"pin": 1}, "pin 1: must be at least 0 and less than 1; use random .--mask-random. to fix the whole mask"),
+        (
+            {"pin": 1},
+            "pin 1: must be at least 0 and less than 1; use random .--mask-random. for a mask that never changes",
+        ),
         ({"pin": -0.1}, "pin -0.1: must be at least 0 and less than 1; .*"),
         (
             {"keep_schedule": ((20, 0.7), (10, 0.5))},

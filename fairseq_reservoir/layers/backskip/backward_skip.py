@@ -127,7 +127,8 @@ class Backskip(nn.Module):
         name: name of the layer, such as ``encoder.layers.1``.
         width: width of the layer.
         seed: seed of the choices and of the estimator.
-        anneal, warmup: the probability of a true backward pass is 1 in the first ``warmup`` updates, then anneal, anneal^2, ...
+        anneal, warmup: the probability of a true backward pass is 1 in the first ``warmup`` updates. Afterwards it is ``anneal``,
+            ``anneal``^2, ...
     """
 
     def __init__(self, kind: str, name: str, width: int, seed: int, anneal: float, warmup: int = 0):

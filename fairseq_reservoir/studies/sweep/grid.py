@@ -149,7 +149,7 @@ class _Grid(GridFile):
         return [*(axis for axis in axes if not axis.is_seed), *seeds]
 
     def without_excluded(self, chosen):
-        """Return the combinations (dictionaries of values by axis) that no entry of the key ``exclude`` matches."""
+        """Return the combinations (dictionaries of values by axis), except those that an entry of ``exclude`` matches."""
         known = {axis.name: axis.values for axis in chosen[0]}
         for entry in self.sequence("exclude"):
             if not isinstance(entry, dict) or not entry:
