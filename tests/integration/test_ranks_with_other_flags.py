@@ -38,7 +38,7 @@ MORE = {
     "--max-update 3": "rank 1: --max-update is 3, but 2 on rank 0; " + SAME,
     "--max-epoch 1": "rank 1: --max-epoch is 1, but 100 on rank 0; " + SAME,
     "--batch-size 8": "rank 1: --batch-size is 8, but 4 on rank 0; " + SAME,
-    "--arch reservoir_transformer_tiny": "rank 1: --arch is reservoir_transformer_tiny, but reservoir_transformer on rank 0; "
+    "--arch reservoir_transformer": "rank 1: --arch is reservoir_transformer, but reservoir_transformer_tiny on rank 0; "
     + SAME,
     "--lr-scheduler inverse_sqrt": "rank 1: --lr-scheduler is inverse_sqrt, but fixed on rank 0; " + SAME,
     "--ddp-backend legacy_ddp": "rank 1: --ddp-backend is legacy_ddp, but pytorch_ddp on rank 0; " + SAME,
