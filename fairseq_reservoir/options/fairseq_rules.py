@@ -189,9 +189,9 @@ def check_model(options: Any) -> None:
     """Refuse numbers in a model's options that break a rule, such as a dropout above 1.
 
     Args:
-        options: only the options of the model.
+        options: only the options of the model, as a namespace or as the configuration of a checkpoint.
     """
-    check_rules({"model": vars(options)}, MODELS)
+    check_rules({"model": options}, MODELS)
 
 
 def _check_limits(config: Any) -> None:

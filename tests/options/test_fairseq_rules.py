@@ -243,6 +243,12 @@ def test_nested_and_composite_configurations():
         fairseq_rules.check(OmegaConf.create({"optimizer": {"_name": "composite", "groups": groups}}))
 
 
+@pytest.mark.parametrize("form", [lambda options: Namespace(**options), OmegaConf.create])
+def test_options_of_a_model(form):
+    with pytest.raises(InputError, match="^--encoder-attention-heads 0: must be from 1 to 1000000$"):
+        fairseq_rules.check_model(form({"encoder_attention_heads": 0, "encoder_embed_dim": 16}))
+
+
 def test_a_custom_rule():
     rule = Rule("mine.share", above=0, at_most=1, why="a share")
     assert errors({"mine": {"share": 0}}, [rule]) == ["--share 0: must be greater than 0 and at most 1: a share"]
