@@ -2,20 +2,28 @@
 
 import logging
 import os
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
 from fairseq_reservoir.trainer import short_log
 from tests.support.commands import command_line
-from tests.support.warm_start import run_command
 
 PLAN = ("--reservoir-encoder", "LTLTL", "--reservoir-decoder", "LLLLLL", "--share-all-embeddings", "--log-interval", 1)
 
 
 def _log(data, level):
     flags = command_line(data, *PLAN, "--max-update", 1, "--no-save", "--disable-validation", "--log-format", "simple")
-    ended = run_command("fairseq-train", *flags[1:], env=os.environ | {"LOGLEVEL": level, "PYTHONWARNINGS": "default"})
+    # A process of its own, because fairseq reads LOGLEVEL when it is imported.
+    ended = subprocess.run(
+        [Path(sys.executable).parent / "fairseq-train", *flags[1:]],
+        env=os.environ | {"LOGLEVEL": level, "PYTHONWARNINGS": "default"},
+        capture_output=True,
+        text=True,
+    )
     assert ended.returncode == 0, ended.stderr
     before, first_update, _ = (ended.stdout + ended.stderr).partition("train_inner")
     assert first_update
