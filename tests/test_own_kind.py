@@ -165,8 +165,8 @@ def build(config, stack):
         ({"reservoir_type": "ffn"}, "mine: another kind already has this name or this reservoir_type"),
         ({"frozen_letter": "2"}, "'2': the letter of a kind must be one of A to Z"),
         ({"trained_letter": "Q"}, "mine: give frozen_letter or trained_letter"),
-        ({"freezes": "all"}, "mine: freezes is 'all'; it must be 'whole' or a tuple of self_att.q"),
-        ({"freezes": ("fc3",)}, "mine: freezes"),
+        ({"freezes": "all"}, "mine: the value of freezes is 'all'; it must be 'whole' or a tuple of self_att.q"),
+        ({"freezes": ("fc3",)}, "mine: the value of freezes"),
         ({"freezes": NOTHING}, "mine: freezes is () and frozen_letter is Q; a kind needs both or neither"),
         ({"refused": {"middle": "no"}}, "mine: refused is set for middle"),
         (

@@ -69,7 +69,7 @@ class Plane:
             and (plane := cls(counts, stored))._is_length_possible()
         ):
             return plane
-        raise ValueError(f"its counts do not add up to {count:,} symbols, or do not fit its number of bytes")
+        raise ValueError(f"its counts do not add up to {count:,} symbols, or need another number of bytes")
 
     def _is_length_possible(self) -> bool:
         """Return whether the code of symbols with these counts can have this number of bytes."""
@@ -267,7 +267,7 @@ def _length(plane: Plane | None, count: int) -> int:
 
 
 def _read_entries(path: str | Path, coded: Body, stored: int) -> dict[str, Entry]:
-    """Read the entries of all tensors. Before memory is allocated, refuse entries that do not fit ``stored`` bytes."""
+    """Read the entries of all tensors. Refuse entries that need more than ``stored`` bytes, before memory is allocated."""
     entries, described, symbols = {}, 0, 0
     for name, raw in coded.items():
         try:

@@ -83,7 +83,7 @@ def check(
         task: fairseq's task, with the dictionaries to compare.
         owner: origin of the task's dictionaries, inserted in the message after "the source dictionary".
         same_size: do not compare a dictionary if its size differs from that of the training dictionary. Such a difference may be intended,
-            as in BART's translation models. Otherwise the dictionary does not fit the tensors, and fairseq reports this.
+            as in BART's translation models. If it is not intended, the tensors have other shapes, and fairseq reports this.
 
     Raises:
         InputError: a dictionary differs.

@@ -73,7 +73,7 @@ def read_text(path: str | Path) -> parts.TextParts | None:
     """Return the text parts of an export, or None. This function does not check the hash of the file; ``read`` does.
 
     Raises:
-        InputError: as ``read_body``; the text parts are altered or too large.
+        InputError: in the cases of ``read_body``, or if the text parts are altered or too large.
     """
     with _opened(path) as file:
         _, body = _description(path, file)

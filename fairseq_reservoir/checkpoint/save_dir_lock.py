@@ -83,7 +83,7 @@ def _take(path: Path, save_dir: str) -> int:
                 )
             if not _is_gone(owner):
                 raise InputError(
-                    f"--save-dir {save_dir}: process {owner['process']} on {owner['host']} is training there, or was killed. "
+                    f"--save-dir {save_dir}: process {owner['process']} on {owner['host']} uses this folder, or was killed. "
                     f"This cannot be checked from {socket.gethostname()}; if the process has ended, delete {path}"
                 )
             if not _is_at(lock, path):  # the holder of the lock has just ended and deleted the file

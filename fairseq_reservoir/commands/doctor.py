@@ -11,9 +11,9 @@ from ..errors import InputError
 from ..fairseq_repairs.version import __version__
 
 HELP = """\
-Prints threads, features of the processor and the GPUs, advice, versions, and repairs of fairseq. A repair is this plugin's fix of a defect
-in the installed fairseq. Start an issue report with this output. The command needs no network. If torch or fairseq is not installed, the
-command lists the missing packages.
+Prints the threads, the features of the processor and of the GPUs, advice, and the versions. It also lists the repairs of fairseq. A repair
+is this plugin's fix of a defect in the installed fairseq. Start an issue report with this output. The command needs no network. If torch
+or fairseq is not installed, the command lists the missing packages.
 
 FAIRSEQ_RESERVOIR_WITHOUT switches off repairs by their names, separated by commas, as in
 
@@ -26,7 +26,7 @@ NEEDED = (
         "fairseq",
         ("fairseq-fixed", "fairseq"),
         "fairseq-fixed==0.12.3.1",
-        "everything except translate, report, sweep and reading exports",
+        "everything except translate, report, sweep and the reading of exports",
     ),
     ("numpy", ("numpy",), "numpy>=1.21.3,<3", "everything except report and sweep"),
     ("safetensors", ("safetensors",), "safetensors", "exports"),
@@ -54,7 +54,7 @@ _NAME = 23
 def add_parser(commands) -> None:
     parser = commands.add_parser(
         "doctor",
-        help="print threads, processor, GPUs, advice, versions and repairs of fairseq, for issue reports",
+        help="print hardware, advice, versions and the repairs of fairseq, for issue reports",
         description=HELP,
     )
     parser.set_defaults(run=run)

@@ -54,7 +54,8 @@ def add_parser(commands) -> None:
     parser.add_argument(
         "--choose",
         metavar="FLAG",
-        help="if arms differ only in this flag, such as lr, show only the best arm by validation score; a folded table lists all arms",
+        help="name of a flag, such as lr: of the arms that differ only in this flag, show the one with the best validation score; a "
+        "collapsed table lists all",
     )
     parser.add_argument(
         "--ignore",
@@ -73,7 +74,8 @@ def add_parser(commands) -> None:
         action="append",
         default=[],
         metavar=("NAME", "BYTES", "BLEU"),
-        help="add a file, for example the model of another program, to the figure of test scores against sizes; may be given several times",
+        help="also show this file, for example a model of another program, in the figure of test scores against sizes; may be given "
+        "several times",
     )
     parser.add_argument(
         "--no-figures", dest="figures", action="store_false", help="write tables only; does not need matplotlib"

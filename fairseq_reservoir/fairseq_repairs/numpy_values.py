@@ -39,7 +39,7 @@ class Array(np.ndarray):
     filled = False
 
     def __new__(cls, *_):
-        raise UnpicklingError("a numpy array that is created without its bytes")
+        raise UnpicklingError("a numpy array without its bytes in the file")
 
     def __setstate__(self, state):
         version, shape, kind, fortran, raw = state

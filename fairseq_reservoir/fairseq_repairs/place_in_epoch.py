@@ -129,7 +129,7 @@ def _counted_for_these_processes(iterator, state):
 
 
 def is_within(iterator: iterators.EpochBatchIterator, state: dict) -> bool:
-    """Whether the saved position is within an epoch, and the iterator has one list of batches. Subclasses may have several lists."""
+    """Whether the saved position is within an epoch and the iterator has only one list of batches. Subclasses may have several lists."""
     return type(iterator) is iterators.EpochBatchIterator and bool(state.get("iterations_in_epoch"))
 
 

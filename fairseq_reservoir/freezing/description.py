@@ -101,10 +101,10 @@ class DescribedInCheckpoint:
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
     def upgrade_state_dict_named(self, state_dict, name):
-        """Prune a state dict. Then compare and complete its description. fairseq calls this method before it loads a state dict.
+        """Prune a state dict, compare its description with the model's, and complete it.
 
-        fairseq itself would prune the state dict later. It is pruned here, because the comparison needs the same layer numbers in the model
-        and in the state dict.
+        fairseq calls this method before it loads a state dict, and would prune the state dict itself later. It is pruned here, because the
+        comparison needs the same layer numbers in the model and in the state dict.
 
         Raises:
             InputError: the checkpoint belongs to another model.

@@ -1,4 +1,4 @@
-"""S and s: static mixing, attention with weights that depend only on the distance between tokens.
+"""S and s: static mixing. This is attention whose weights depend only on the distance between tokens.
 
 In S, the weights are random and frozen, and the value and output projections are trained, as in the static random attention of
 MixiT (Dong et al., 2025). In s, the weights are trained too, as in the token mixing of MLP-Mixer (Tolstikhin et al., 2021), but

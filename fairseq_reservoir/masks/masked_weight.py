@@ -292,8 +292,8 @@ def stamp_of(*tensors: Tensor) -> Stamp:
 class _ThroughMask(torch.autograd.Function):
     """Straight-through estimator: return W * M, and use the gradient of the mask M as the gradient of the scores.
 
-    The gradient of the scores is the gradient of the masked weight times W. With ``follow_sign``, it is also multiplied by sign(scores).
-    ``learned`` contains the indices of the columns with scores; None for all columns.
+    The gradient of the scores is W * G, where G is the gradient of the masked weight. With ``follow_sign``, it is also multiplied by
+    sign(scores). ``learned`` contains the indices of the columns with scores; None for all columns.
     """
 
     @staticmethod

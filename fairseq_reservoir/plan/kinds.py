@@ -67,7 +67,7 @@ class Kind:
             raise InputError(f"{self.name}: give frozen_letter or trained_letter; if both are given, they must differ")
         if self.freezes != WHOLE and (isinstance(self.freezes, str) or not set(self.freezes) <= set(ATOMS)):
             raise InputError(
-                f"{self.name}: freezes is {self.freezes!r}; it must be {WHOLE!r} or a tuple of {' '.join(ATOMS)}"
+                f"{self.name}: the value of freezes is {self.freezes!r}; it must be {WHOLE!r} or a tuple of {' '.join(ATOMS)}"
             )
         if (self.frozen_letter is None) != (self.freezes == NOTHING):
             raise InputError(

@@ -1,4 +1,4 @@
-"""Steps of the trainer for ``--freeze-cache`` and ``--frozen-prefix-no-dropout``: find the frozen prefix and cache its output."""
+"""The part of ``--freeze-cache`` and ``--frozen-prefix-no-dropout`` in the trainer: find the frozen prefix and cache its output."""
 
 import logging
 from typing import Any

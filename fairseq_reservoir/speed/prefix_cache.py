@@ -164,7 +164,7 @@ class PrefixCache:
 
 
 def _arguments(src_tokens, src_lengths=None, return_all_hiddens=False, token_embeddings=None):
-    """Return the tokens, and the token embeddings or None, from the arguments of an encoder's ``forward``."""
+    """Return two of the arguments of an encoder's ``forward``: the tokens, and the token embeddings if they are given."""
     return src_tokens, token_embeddings
 
 

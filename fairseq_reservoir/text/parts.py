@@ -173,7 +173,7 @@ def find_invalid_symbol(symbols: Iterable[str]) -> tuple[str, str] | None:
     """Find the first symbol of a dictionary that occurs twice, is empty or contains white space.
 
     Returns:
-        The symbol, and the reason as the end of an error message, such as ``" twice"``. None if all symbols are valid.
+        The symbol, and the words that complete an error message about it, such as ``" twice"``. None if all symbols are valid.
     """
     seen: set[str] = set()
     for symbol in symbols:

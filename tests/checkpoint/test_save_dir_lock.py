@@ -79,7 +79,7 @@ def test_the_lock_of_another_host_is_not_known_to_be_nobodys(tmp_path):
     with pytest.raises(InputError) as refused, held(tmp_path):
         pass
     assert str(refused.value) == (
-        f"--save-dir {tmp_path}: process 7 on far is training there, or was killed. This cannot be checked from {HERE}; "
+        f"--save-dir {tmp_path}: process 7 on far uses this folder, or was killed. This cannot be checked from {HERE}; "
         f"if the process has ended, delete {tmp_path / NAME}"
     )
     (tmp_path / NAME).unlink()

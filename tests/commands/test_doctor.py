@@ -64,7 +64,7 @@ def test_without_torch_and_fairseq():
         == "not installed, needed for everything except translate, report and sweep: pip install 'torch>=2.6,<2.14'"
     )
     assert lines["fairseq"].startswith(
-        "not installed, needed for everything except translate, report, sweep and reading exports: pip install 'fairseq-fixed=="
+        "not installed, needed for everything except translate, report, sweep and the reading of exports: pip install 'fairseq-fixed=="
     )
     assert lines["threads"].startswith("no torch") and lines["GPU"] == "no torch"
     assert "repairs of fairseq: none, because fairseq cannot be loaded" in text

@@ -17,7 +17,7 @@ from .namespaces import FOLLOWED_WIDTHS
 
 
 def _flat_transformer_fields():
-    """Yield fairseq's nested fields as (name, type, field) of a flat dataclass: ``encoder.embed_dim`` -> ``encoder_embed_dim``."""
+    """Flatten fairseq's nested fields: ``encoder.embed_dim`` -> ``encoder_embed_dim``. Yield (name, type, field) of each flat field."""
     for outer in fields(TransformerConfig):
         if outer.name.startswith("_"):
             continue

@@ -11,7 +11,7 @@ from .buckets import Sizes
 
 @dataclass
 class LayerCache:
-    """Cached keys and values of one layer. Tensors of an attention that the layer lacks are None.
+    """Cached keys and values of one layer. If a layer has no cross-attention or no self-attention, the tensors of that attention are None.
 
     Attributes:
         keys, values: keys and values of generated tokens, (batch, heads, steps, beam, head_dim). At step t, the hypothesis in beam

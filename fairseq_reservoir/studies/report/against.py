@@ -98,7 +98,8 @@ def against_table(study: Study) -> Table:
     head = ["arm", leaf, "series", f"best {study.metric.label}"] + ["test sacreBLEU"] * tested
     groups = [""] * len(head) + ["to the best score"] * (1 + len(partners))
     notes = [
-        "The arms of one series differ only in this flag, in seeds and in paths, or their names differ only in the value of this flag."
+        "Two arms belong to one series if their options differ only in this flag, the seeds and paths, or if their names differ only in "
+        "this flag's value."
     ]
     if partners:
         own = next(point.series for point in placed if point.arm == study.baseline.name)

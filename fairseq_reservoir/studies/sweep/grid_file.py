@@ -104,7 +104,7 @@ class GridFile:
 
 
 class _Loader(yaml.BaseLoader):
-    """YAML loader that keeps all values as text, such as 1e-3, 0.10 and no, and refuses repeated keys."""
+    """YAML loader that refuses repeated keys and keeps all values as text, for example ``1e-3``, ``0.10`` and ``no``."""
 
     def construct_mapping(self, node, deep=False):
         seen = set()

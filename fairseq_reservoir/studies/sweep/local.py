@@ -153,7 +153,7 @@ class Queue:
         self._add()
 
     def take_back(self) -> None:
-        """Move foreign runs to the waiting runs if they are still due and no process holds their lock any more."""
+        """Put a foreign run back among the waiting runs if the run is still due and no process holds its lock any more."""
         self.waiting += self.foreign.released(self.retry_failed, self.end)
 
     def _add(self):
