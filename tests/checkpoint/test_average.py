@@ -17,15 +17,8 @@ ARCH = "--arch supermask_one_layer_transformer --encoder-layers 2 --decoder-laye
 def run(toy_data, tmp_path_factory):
     """A folder with checkpoints of 1 and 2 updates, and one of another seed."""
     folder = tmp_path_factory.mktemp("run")
-    flags = [
-        *ARCH,
-        "--disable-validation",
-        "--save-interval-updates",
-        1,
-        "--no-epoch-checkpoints",
-        "--no-last-checkpoints",
-    ]
-    flags += ["--max-update", 2]
+    flags = "--disable-validation --save-interval-updates 1 --no-epoch-checkpoints --no-last-checkpoints --max-update 2"
+    flags = [*ARCH, *flags.split()]
     train(toy_data, *flags, "--save-dir", folder)
     train(toy_data, *flags, "--seed", 4, "--save-dir", folder / "other")
     return folder
@@ -146,18 +139,8 @@ def test_runs_of_other_seeds(flags, toy_data, tmp_path):
 def test_frozen_tensors_are_those_of_the_run(toy_data, tmp_path):
     """--freeze freezes tensors drawn by --seed."""
     for seed in (1, 2):
-        flags = [
-            "--freeze",
-            "emb",
-            *SMALL,
-            "--seed",
-            seed,
-            "--max-update",
-            3 - seed,
-            "--save-dir",
-            tmp_path / f"{seed}",
-        ]
-        train(toy_data, *flags)
+        flags = f"--freeze emb --seed {seed} --max-update {3 - seed}".split()
+        train(toy_data, *SMALL, *flags, "--save-dir", tmp_path / f"{seed}")
     one, two = (tmp_path / "1" / f"checkpoint_1_{update}.pt" for update in (1, 2))
     assert_other_seeds_are_refused(one, tmp_path / "2" / "checkpoint_1_1.pt", tmp_path / "mean.pt")
     state = torch.load(two)

@@ -89,18 +89,23 @@ def test_other_plans_are_refused(every_kind, tmp_path):
     assert "\n" not in text and not (tmp_path / "a.pt").exists()
 
 
-def test_models_that_clients_cannot_represent(plain, toy_data, tmp_path):
-    flags = ["--encoder-layers", 1, "--decoder-layers", 1, "--encoder-normalize-before", "--max-update", 1]
-    train(toy_data, *flags, "--disable-validation", "--save-dir", tmp_path)
-    for path, reason in (
-        (
-            tmp_path / "checkpoint_last.pt",
-            "--encoder-normalize-before True, --decoder-normalize-before False: CTranslate2 needs",
-        ),
-        (plain, "transformer is not a translation model of this plugin"),
-    ):
-        with pytest.raises(SystemExit, match=reason):
-            cli.main(["materialize", str(path), str(tmp_path / "a.pt")])
+@pytest.mark.parametrize(
+    "flags, reason",
+    [
+        ("--encoder-normalize-before", "--encoder-normalize-before True, --decoder-normalize-before False: CTranslate2 needs"),
+        ("--decoder-attention-heads 4", "--encoder-attention-heads 2, --decoder-attention-heads 4: CTranslate2 needs"),
+    ],
+)  # fmt: skip
+def test_models_that_clients_cannot_represent(toy_data, tmp_path, flags, reason):
+    flags = f"--encoder-layers 1 --decoder-layers 1 {flags} --max-update 1 --disable-validation".split()
+    train(toy_data, *flags, "--save-dir", tmp_path)
+    with pytest.raises(SystemExit, match=reason):
+        cli.main(["materialize", str(tmp_path / "checkpoint_last.pt"), str(tmp_path / "a.pt")])
+
+
+def test_models_of_fairseq_are_refused(plain, tmp_path):
+    with pytest.raises(SystemExit, match="transformer is not a translation model of this plugin"):
+        cli.main(["materialize", str(plain), str(tmp_path / "a.pt")])
 
 
 def test_files(of_l_and_t, tmp_path):
