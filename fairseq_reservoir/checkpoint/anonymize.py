@@ -1,6 +1,6 @@
 """Remove paths, hosts and project names from an export's configuration and SentencePiece model.
 
-fairseq's checkpoints contain these names, and an export may be published.
+fairseq's checkpoints contain such paths and names, but an export may be published.
 """
 
 import dataclasses
@@ -32,8 +32,8 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 def anonymized(config: dict[str, Any]) -> dict[str, Any]:
     """Replace paths, hosts and names in an export's configuration by fairseq's defaults.
 
-    In options of the model, such as ``encoder_embed_path``, the replacement is ``left-out``. A default would hide that the option was set,
-    and freezing may depend on this.
+    In options of the model, such as ``encoder_embed_path``, the replacement is ``left-out``. A default would hide that the option was set.
+    Freezing may depend on whether the option is set.
     """
     return {group: _cleaned(group, options) for group, options in config.items()}
 
@@ -114,14 +114,17 @@ def _chosen(group: str, options: dict[str, Any]) -> Iterator[Any]:
 
 
 def names_in_sentencepiece(model: bytes) -> list[str]:
-    """Return the names of files that a SentencePiece model contains, such as its training text."""
+    """Return the file names stored in a SentencePiece model, such as the name of its training text."""
     found: list[str] = []
     _rewritten(model, found.append)
     return found
 
 
 def sentencepiece_without_names(model: bytes) -> bytes:
-    """Return a SentencePiece model without file names. It splits text as before. Bytes that are not a model are returned unchanged."""
+    """Return a SentencePiece model without its file names. Without them, the model splits text as before.
+
+    Bytes that are not a SentencePiece model are returned unchanged.
+    """
     return _rewritten(model, lambda name: None)
 
 

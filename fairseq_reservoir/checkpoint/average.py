@@ -21,8 +21,9 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
 
     Mask scores are averaged, and the masks are selected from the mean scores. Masks themselves are not averaged, because models and exports
     cannot represent entries between 0 and 1. Tensors that are equal in all checkpoints, such as random tensors, are copied unchanged. The
-    configuration is taken from the checkpoint with the most updates, and so are integer tensors that differ. The file has no optimizer
-    state and no position in the data. Training cannot be resumed from it, but --finetune-from-model starts a new training.
+    configuration is taken from the checkpoint with the most updates. Integer tensors that differ between checkpoints are also taken from
+    this checkpoint. The written file has no optimizer state and no position in the data. Training cannot be resumed from this file, but
+    --finetune-from-model can start a new training from it.
 
     Args:
         checkpoints: paths of two or more checkpoints.
@@ -130,10 +131,12 @@ class _Run(NamedTuple):
 
 
 def _check_run(run: _Run, other: _Run) -> None:
-    """Refuse checkpoints of two runs. A resumed run may have another ``--seed``, so seeds are compared only if a run id is missing.
+    """Refuse two checkpoints from different runs.
 
-    ``average`` calls this for every pair of checkpoints. Comparing each checkpoint with the first one is not enough, because the first one
-    may lack a run id.
+    A run may be resumed with a new ``--seed``, so seeds are compared only if a run id is missing.
+
+    ``average`` calls this function for every pair of checkpoints. Comparing each checkpoint with the first one is not enough, because the
+    first one may lack a run id.
     """
     if run.run_id and other.run_id and run.run_id != other.run_id:
         raise InputError(f"CHECKPOINT {other.path}: from a different training run than {run.path}; {_ONE_RUN}")

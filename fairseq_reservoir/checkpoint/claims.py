@@ -1,4 +1,4 @@
-"""Compare the tensor sizes in an export's description with those of its model, before memory is allocated.
+"""Compare the tensor sizes in an export's description with the tensors of the export's model, before memory is allocated.
 
 Loading draws random tensors and decodes compact forms, so a file of one megabyte may need gigabytes of memory. This check builds the
 model on the meta device, without memory, and compares each tensor in the description with the model's tensor.
@@ -25,7 +25,7 @@ _LAYERS_PER_NAME, _FEW_LAYERS = 2, 1000
 
 
 def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config: Any) -> None:
-    """Check the described sizes of an export.
+    """Check the tensor sizes in the description of an export.
 
     Args:
         path: path of the file, for error messages.
@@ -62,9 +62,7 @@ def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config:
             refuse_entry(path, name, f"its shape is {shape}, but the model needs {list(expected[name])}")
         unknown += 0 if name in expected else size
     if unknown > sum(map(math.prod, expected.values())) + _SMALL:
-        refuse_entry(
-            path, "tensors", f"{unknown:,} of the described numbers belong to tensors that the model does not have"
-        )
+        refuse_entry(path, "tensors", f"it lists tensors that the model does not have ({unknown:,} entries in total)")
 
 
 def _check_layers(path: str, config: Any, names: int) -> None:

@@ -1,16 +1,17 @@
 """The compact form of an export: a single tensor of bytes that contains all tensors in an entropy code.
 
 The symbols of a tensor are coded in one or several sequences, called planes. A mask has one plane. Its symbols are the mask's entries minus
-the smallest entry. Rounded weights have one plane of level indices. All other tensors have a plane of all first bytes, a plane of all
-second bytes, and so on, because the exponent bytes of floating-point numbers repeat often. The description stores the counts of the symbols
-of each plane. The plane's table (``entropy_code``) is computed from these counts. A plane of equal symbols needs no bytes. A plane or a
-tensor that would not become smaller is stored uncoded. If a coded byte would represent more than 1,024 symbols on average, all tensors are
-stored uncoded. A small file therefore cannot contain huge tensors.
+the smallest entry. Rounded weights have one plane of level indices. All other tensors have one plane with the first byte of every number,
+one plane with the second byte of every number, and so on, because the exponent bytes of floating-point numbers repeat often. The
+description stores the counts of the symbols of each plane. The coding table of a plane (``entropy_code``) is computed from these counts. A
+plane of equal symbols needs no bytes. A plane or a tensor that would not become smaller is stored uncoded. If a coded byte would represent
+more than 1,024 symbols on average, all tensors are stored uncoded. A small file therefore cannot contain huge tensors.
 
-In the description, ``coded`` maps the name of each tensor to a dictionary. Its key ``shape`` is the shape. Floating-point and integer
-tensors have the key ``dtype``. Packed whole numbers (``masks.bits``) have the key ``bits`` instead, the number of bits of each whole
-number. Coded tensors also have a list ``planes`` with one element for each plane: the plane's counts and its number of bytes, or null if
-the plane is uncoded. The bytes of all planes are concatenated, ordered by the name of the tensor.
+In the description, ``coded`` maps the name of each tensor to a dictionary. The key ``shape`` of this dictionary gives the tensor's shape.
+Floating-point and integer tensors have the key ``dtype``. Packed whole numbers (``masks.bits``) have the key ``bits`` instead, the number
+of bits of each whole number. Coded tensors also have a list ``planes`` with one element for each plane. The element contains the plane's
+counts and its number of bytes. For an uncoded plane, the element is null. The bytes of all planes are concatenated, ordered by the name of
+the tensor.
 """
 
 import math
@@ -43,7 +44,7 @@ _PLANE_BYTES, _COUNT_BYTES = 8, 4
 
 @dataclass(frozen=True)
 class Plane:
-    """A coded plane: the count of each symbol, and the number of stored bytes."""
+    """A coded plane: the count of each symbol, and the size of the code in bytes."""
 
     counts: list[int]
     bytes: int
@@ -69,7 +70,7 @@ class Plane:
             and (plane := cls(counts, stored))._is_length_possible()
         ):
             return plane
-        raise ValueError(f"its counts do not add up to {count:,} symbols, or need another number of bytes")
+        raise ValueError(f"its counts do not add up to {count:,} symbols, or do not fit its number of bytes")
 
     def _is_length_possible(self) -> bool:
         """Return whether the code of symbols with these counts can have this number of bytes."""
@@ -223,7 +224,7 @@ def _plain(tensor: Stored) -> dict[str, Any]:
 def _in_planes(tensor: Stored, packed: tuple[list[int], int] | None) -> tuple[dict[str, Any], list[Symbols]]:
     """Return the description of a tensor, and its planes.
 
-    For packed whole numbers, ``packed`` is their shape and the number of bits of each. Otherwise it is None.
+    ``packed`` is (shape, bits per number) for packed whole numbers, and None for other tensors.
     """
     if packed:
         shape, width = packed
@@ -262,7 +263,7 @@ def _read(plane: Plane | None, payload: memoryview, count: int) -> Symbols:
 
 
 def _length(plane: Plane | None, count: int) -> int:
-    """Return the number of stored bytes of a plane of ``count`` symbols."""
+    """Return the number of bytes that a plane of ``count`` symbols needs in the file."""
     return count if plane is None else plane.bytes
 
 
@@ -294,7 +295,7 @@ def is_shape(shape: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    """Return whether a value read from a file is a whole number of at least 0. A boolean is not."""
+    """Return whether a value read from a file is a whole number of at least 0. A boolean is not accepted."""
     return type(value) is int and value >= 0
 
 

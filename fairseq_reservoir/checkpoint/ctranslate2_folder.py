@@ -27,7 +27,7 @@ def convert(
     data: str | None = None,
     force: bool = False,
 ) -> str:
-    """Write a checkpoint or an export as a CTranslate2 model. The folder also gets the subword model of an export.
+    """Write a checkpoint or an export as a CTranslate2 model. The folder also gets the subword model, if the export has one.
 
     Args:
         checkpoint: path of a checkpoint or an export that ``materialize`` accepts.
@@ -41,8 +41,8 @@ def convert(
         A line about each written file.
 
     Raises:
-        InputError: the package ctranslate2 is not installed, a file is not usable, or fairseq's ``transformer`` or CTranslate2 cannot
-            represent the model.
+        InputError: the package ctranslate2 is not installed, a file is not usable, or the model cannot be converted to fairseq's
+            ``transformer`` or to CTranslate2.
     """
     package = _package()
     _check_folder(folder, force, checkpoint, out)
@@ -91,7 +91,10 @@ def _package() -> Any:
 
 
 def _check_options(source: Checkpoint) -> None:
-    """Refuse options that CTranslate2's Transformer does not support. Some of these options would change the outputs without an error."""
+    """Refuse options that CTranslate2's Transformer does not support.
+
+    CTranslate2 would ignore some of these options without an error. Its outputs would then differ from those of fairseq.
+    """
     if flag := flag_not_in_ctranslate2(source.config.model):
         raise InputError(
             f"CHECKPOINT {source.path}: CTranslate2 cannot represent the model: it was trained with {flag}"

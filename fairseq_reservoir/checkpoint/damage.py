@@ -96,7 +96,8 @@ def _describe(path: Path) -> str | None:
 def _damage(path: Path, size: int, changed: int) -> str | None:
     """Describe the damage of a file; None if there is none. The result is cached by path, size and time of the last change.
 
-    Exports are not checked here. The first bytes of an export may look like an archive, and its reader compares its hash.
+    Exports are not checked here, because their hash is compared when they are read. They must be excluded, because the first bytes of an
+    export may look like those of an archive.
     """
     if export_file.is_export(path):
         return None
@@ -106,7 +107,7 @@ def _damage(path: Path, size: int, changed: int) -> str | None:
 
 @functools.lru_cache
 def _warn_unless_verified(path: Path, size: int, changed: int) -> None:
-    """Warn if a checkpoint has no checksums, once for each path, size and time of the last change."""
+    """Warn if a checkpoint has no checksums. Calls with the same path, size and time of the last change warn only once."""
     if export_file.is_export(path):
         return
     with open(path, "rb") as stream:

@@ -83,7 +83,8 @@ def check(
         task: fairseq's task, with the dictionaries to compare.
         owner: origin of the task's dictionaries, inserted in the message after "the source dictionary".
         same_size: do not compare a dictionary if its size differs from that of the training dictionary. Such a difference may be intended,
-            as in BART's translation models. If it is not intended, the tensors have other shapes, and fairseq reports this.
+            as in BART's translation models. If the difference is not intended, the checkpoint's tensors do not fit the model, and fairseq
+            reports their shapes.
 
     Raises:
         InputError: a dictionary differs.

@@ -1,6 +1,7 @@
-"""Build models on the meta device, without data or memory for tensors.
+"""Build models on the meta device. Building them needs neither data nor memory for tensors.
 
-A built model has the names and shapes of its tensors, and a slot table with the state (such as trained or frozen) of each layer.
+A built model has the names and shapes of its tensors, but no values. Its slot table contains the state of each layer, such as trained or
+frozen.
 """
 
 from collections.abc import Callable
@@ -124,7 +125,7 @@ def build_config(config: Any, source_words: int, target_words: int, device: str 
 
 
 class _NoTask:
-    """Replacement for fairseq's tasks that has only dictionaries."""
+    """Replacement for a task of fairseq. The replacement has dictionaries, but no data."""
 
     def __init__(self, source_words: int, target_words: int, config: Any) -> None:
         self.args = self.cfg = config
@@ -139,7 +140,7 @@ class _NoTask:
 
 
 class _CountedDictionary(Dictionary):
-    """A dictionary that reports any size but contains only the special symbols, so that a large size needs no memory."""
+    """A dictionary that reports a given size but contains only the special symbols, so that a large size needs no memory."""
 
     def __init__(self, words: int) -> None:
         super().__init__()

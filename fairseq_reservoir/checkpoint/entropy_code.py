@@ -55,8 +55,8 @@ def frequencies(counts: Sequence[int]) -> list[int]:
 def coded_bits(counts: Sequence[int]) -> float:
     """Return the expected code length in bits: the sum of -n_i log2(f_i / 2**24) over all i.
 
-    The output of ``encode`` also contains the coder's state and consists of whole 32-bit words. Its length may therefore differ from the
-    result by up to two words.
+    The output of ``encode`` also contains the coder's state and consists of whole 32-bit words. The length of this output may therefore
+    differ from the expected length by up to two words.
     """
     return math.fsum(n * (_PRECISION - math.log2(f)) for n, f in zip(counts, frequencies(counts)))
 
@@ -98,8 +98,8 @@ def decode(coded: bytes | memoryview, counts: Sequence[int]) -> Symbols:
 def _model(counts: Sequence[int]) -> Any:
     """Return constriction's model with the probabilities f_i / 2**24.
 
-    constriction is given one weight per symbol. It scales the weights and adds 1 to each, so that they sum to 2**24. The given
-    weights are f_i - 1. Their scale is exactly 1, so the probabilities are exact.
+    constriction takes one weight per symbol. It multiplies all weights by a common factor and adds 1 to each product. It chooses the factor
+    so that the results sum to 2**24. For the weights f_i - 1, this factor is exactly 1, so the probabilities are exact.
     """
     weights = np.array(frequencies(counts), dtype=np.float64) - 1
     return optional_package(PACKAGE, _READING).stream.model.Categorical(weights, perfect=False)

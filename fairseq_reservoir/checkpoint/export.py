@@ -1,6 +1,6 @@
 """Convert a checkpoint into an export.
 
-It contains trained tensors, the seed of random tensors, and packed bits of masks and rounded weights.
+The export contains trained tensors, the seed of random tensors, and packed bits of masks and rounded weights.
 """
 
 import json
@@ -37,7 +37,7 @@ class Written:
     Attributes:
         path: path of the file.
         bytes: size of the file.
-        predicted_bytes: bytes of tensor data that the ledger predicts.
+        predicted_bytes: size of the tensor data in bytes, as the ledger predicts it.
         entropy_bytes: entropy of the tensor data, in bytes.
         stored: number of random tensors that the file contains.
         drawn_again: number of random tensors that loading draws from the seed.
@@ -87,7 +87,7 @@ def export(
     Args:
         checkpoint: path of a checkpoint of this plugin's models.
         out: file to write, ending in .safetensors.
-        dtype: fp32, fp16 or bf16: dtype of stored tensors that are not random.
+        dtype: dtype of the stored tensors that are not random (fp32, fp16 or bf16).
         with_weights: store all random tensors.
         regenerate: store no random tensors.
         force: replace ``out`` if it exists.
@@ -182,7 +182,7 @@ def _description(
 def _dictionaries_and_text(
     source: Checkpoint, checkpoint: str, text: TextFlags, pieces: bytes, data: str | None
 ) -> tuple[dict[str, dict[str, Any]], TextParts | None]:
-    """Return the description of the training dictionaries, and the text parts or None.
+    """Return two values: the description of the training dictionaries, and the text parts (None without text).
 
     Dictionaries that are read from a folder are compared with the training dictionaries.
     """

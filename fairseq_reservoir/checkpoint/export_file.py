@@ -7,8 +7,8 @@ Version 1: the metadata has one key, ``fairseq_reservoir``. Its value is JSON wi
 and all tensors (``digest.of_contents``), so any change of the file is detected.
 
 Version 2, the compact form: the file has two tensors of bytes. ``tensors`` contains all tensors of the export (``compact``). ``body`` is
-the deflated description. The preset dictionary of deflate is a usual configuration (``usual_configuration.json``). This dictionary halves
-the size of ``body``. The metadata has no ``body``.
+the deflated description. Deflate uses a preset dictionary, the text of a typical configuration (``usual_configuration.json``). This
+dictionary halves the size of ``body``. The metadata has no ``body``.
 
 Version 3 is version 1 with text parts. Version 4 is version 2 with text parts. An additional tensor of bytes, ``text``, contains the text
 parts. The description lists the sizes of the parts (``text.parts``).
@@ -49,7 +49,7 @@ def read(
 
     Args:
         path: path of the file.
-        check: function of the description and of the tensors' shapes by name. It is called before a compact form is decoded.
+        check: function to call before a compact form is decoded. Its arguments are the description, and the shape of each tensor by name.
 
     Raises:
         InputError: the file is truncated, altered or not an export, or its version is too new. For a compact form: constriction is not
@@ -89,7 +89,7 @@ def read_body(path: str | Path) -> dict[str, Any]:
     """Return the description without checking the hash.
 
     Raises:
-        InputError: as ``read``, for errors that do not depend on the tensors.
+        InputError: in the cases of ``read`` that do not depend on the tensors.
     """
     with _opened(path) as file:
         return _description(path, file)[1]
@@ -147,7 +147,7 @@ def metadata(body: dict[str, Any], packed: str, tensors: dict[str, Stored]) -> d
 def deflated(body: dict[str, Any], usual: bytes = b"") -> bytes:
     """Return the deflated JSON of ``body``. Text that also occurs in the preset dictionary ``usual`` adds almost no bytes.
 
-    Deflate finds repetitions only within 32 KiB. The JSON therefore begins with ``config``, the key that resembles ``usual``.
+    Deflate finds repetitions only within 32 KiB. The JSON therefore begins with the key ``config``, because its value resembles ``usual``.
     """
     ordered = json.loads(json.dumps(body, sort_keys=True))
     text = json.dumps(dict(sorted(ordered.items(), key=lambda item: item[0] != "config")))
@@ -161,7 +161,7 @@ def usual() -> bytes:
 
 
 def _bytes_in(file: Any, name: str) -> memoryview:
-    """Return the bytes in the tensor ``name``."""
+    """Return the contents of the tensor ``name`` as bytes."""
     entries: Any = np.ascontiguousarray(file.get_tensor(name)).reshape(-1).view(np.uint8)
     return memoryview(entries)
 

@@ -1,4 +1,4 @@
-"""Compute the outputs of every layer of a trained model for sentences of binarised data, for ``fairseq-reservoir probe``."""
+"""Compute the outputs of every layer of a trained model on sentences of binarised data (``fairseq-reservoir probe``)."""
 
 import os
 from collections.abc import Iterator
@@ -47,7 +47,8 @@ class Depth:
 class Sentence:
     """The tokens of a source sentence, without special symbols at its ends.
 
-    ``copied`` is True for each token with the text of a token in the target sentence. It is None for data without a target.
+    ``copied`` is True for each token that also occurs in the target sentence. Tokens are compared by their text. ``copied`` is None for
+    data without a target.
     """
 
     tokens: NDArray[np.int64]
@@ -66,7 +67,7 @@ class ProbedModel:
         dictionary: dictionary of the tokens.
 
     Raises:
-        InputError: the file is not a checkpoint, its model is not a Transformer, or the dictionaries differ.
+        InputError: the file is not a checkpoint, its model is not a Transformer, or the dictionaries differ from those of the training.
     """
 
     def __init__(self, path: str, data: str) -> None:
@@ -93,7 +94,7 @@ class ProbedModel:
         return min(_LONGEST, positions) - len(self._before) - len(self._after)
 
     def sentences(self, split: str, most: int, seed: int) -> list[Sentence]:
-        """Draw at most ``most`` sentences of a split that have at least two and at most ``longest`` tokens.
+        """Draw at most ``most`` sentences of a split. Each sentence has at least two and at most ``longest`` tokens.
 
         Raises:
             InputError: DATA has no split of this name for the model's language.

@@ -77,12 +77,15 @@ class Item:
 
     @property
     def mask_bytes(self) -> int:
-        """Bytes of the packed mask or levels. Each bit of the entries is a plane, which is rounded up to whole bytes."""
+        """Bytes of the packed mask or levels.
+
+        The lowest bits of all entries form one plane, the next bits another plane, and so on. Each plane is rounded up to whole bytes.
+        """
         return bytes_of(self.size, self.bits)
 
     @property
     def mask_entropy_bytes(self) -> int:
-        """Entropy of the mask or levels in bytes, which is about the size in a compact export."""
+        """Entropy of the mask or levels in bytes. Their size in a compact export is about the same."""
         return math.ceil(self.size * self.entropy / 8)
 
     @property

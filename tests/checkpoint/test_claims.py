@@ -75,7 +75,7 @@ def claims_rows(rows, columns, also=()):
         (claims_rows(2**26, 16), "the dictionary is not usable, because it has 67,108,864 entries"),
         (claims_rows(12, 2**20), f"{TABLE} is not usable, because its shape is .12, 1048576., but the model needs .12, 16."),
         (lambda body, _: body["random"].update(other={"initialiser": "ones", "shape": [2**29], "sha256": "0"}),
-         "tensors is not usable, because 536,870,912 of the described numbers belong to tensors"),
+         "tensors is not usable, because it lists tensors that the model does not have .536,870,912 entries in total"),
         (claims_rows(12, 16, [("reservoir_encoder", "L" * 10**6)]),
          "reservoir_encoder is not usable, because the model would have 1,000,000 layers, but the file describes only "),
     ],
@@ -97,7 +97,7 @@ def test_a_compact_form_larger_than_its_model(exported, tmp_path, monkeypatch):
     assert path.stat().st_size < 2**17
     with (
         frugal(monkeypatch),
-        pytest.raises(InputError, match="2,097,152 of the described numbers belong to tensors that"),
+        pytest.raises(InputError, match="tensors that the model does not have .2,097,152 entries in total"),
     ):
         read_state(str(path))
 

@@ -239,7 +239,7 @@ def many_of_one_symbol(body):
 OF_TYPE, OF_PLANES, OF_COUNTS = (
     "its dtype or its number of bits is invalid",
     r"a tensor of this dtype must have \d planes",
-    r"its counts do not add up to [\d,]+ symbols, or need another number of bytes",
+    r"its counts do not add up to [\d,]+ symbols, or do not fit its number of bytes",
 )
 HOSTILE = {
     "a huge mask": (larger(10**12), r"shape \[1000000000000\] is invalid, or too large for a file with [\d,]+ bytes of tensors"),
