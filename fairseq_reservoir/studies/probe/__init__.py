@@ -1,1 +1,4 @@
-"""Linear probes: classifiers on the outputs of each layer, their control tasks, tables and a figure. Imports neither torch nor fairseq."""
+"""Linear probes (classifiers on the outputs of each layer), control tasks, and tables and a figure of the results.
+
+This package imports neither torch nor fairseq.
+"""

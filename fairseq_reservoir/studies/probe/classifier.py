@@ -76,7 +76,7 @@ def _fitted(penalty, inputs, labels):
 
     model = LogisticRegression(C=penalty, max_iter=_MOST_ITERATIONS, tol=_TOLERANCE)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # after _MOST_ITERATIONS, the last iteration is used
+        warnings.simplefilter("ignore")  # a fit that has not converged after _MOST_ITERATIONS is also used
         return model.fit(inputs, labels)
 
 
@@ -85,7 +85,8 @@ def intervals(
 ) -> tuple[Estimate, Estimate, Estimate]:
     """Return accuracy, control accuracy and their difference, with percentile intervals from a bootstrap over sentences.
 
-    Each resample draws n of the n test sentences with replacement. The probe and the control probe are scored on the same resamples.
+    Each resample draws as many sentences as there are test sentences, with replacement. The probe and the control probe are scored on the
+    same resamples.
     """
     _, places = np.unique(sentence, return_inverse=True)
     sums = np.stack([np.bincount(places, values) for values in (right, right_in_control, np.ones(len(right)))])

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MOST_TOKENS = 50  # most classes of the property `token`, one per frequent token; less frequent tokens are left out
-# Quantiles of the training tokens that divide numbers into classes.
+MOST_TOKENS = 50  # maximum number of classes of the property `token`: one class per frequent token. Less frequent tokens have no class
+# Numbers, such as positions, are divided into classes at these quantiles of the training tokens.
 _QUARTILES = (0.25, 0.5, 0.75)
 TRAIN, VALID, TEST = 0, 1, 2
 
@@ -71,9 +71,10 @@ def split_sentences(sentences: int, seed: int) -> np.ndarray:
 def properties(tokens: Tokens, seed: int) -> list[Property]:
     """Return the properties with at least two classes in the training part, and with tokens in the validation and test parts.
 
-    The control task of a property has random classes (Hewitt and Liang, 2019). Tokens with the same key get the same class. For `frequency`
-    and `copied`, the key is the dictionary entry. For `length`, the key is the length of the sentence. For `position` and `token`, the key
-    is the position. If the key of `token` were the dictionary entry, the control task would be `token` itself with renamed classes.
+    The control task of a property has random classes (Hewitt and Liang, 2019). Each token has a key, and all tokens with the same key get
+    the same class. For `frequency` and `copied`, the key is the dictionary entry. For `length`, the key is the length of the sentence. For
+    `position` and `token`, the key is the position. If the key of `token` were the dictionary entry, the control task would be `token`
+    itself with renamed classes.
     """
     train = tokens.part == TRAIN
     kinds = _most_frequent(tokens.token[train])

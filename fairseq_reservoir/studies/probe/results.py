@@ -41,7 +41,7 @@ class Probed:
 def short_names(paths: Sequence[str]) -> list[str]:
     """Remove common folders and file names from paths: ``runs/a/best.pt`` and ``runs/b/best.pt`` become ``a`` and ``b``.
 
-    If all paths are equal, or there is only one, the last folder and the file name remain.
+    If there is only one path, or all paths are equal, the last folder and the file name remain.
     """
     parts = [normpath(path).split("/") for path in paths]
     if len({*map(tuple, parts)}) == 1:

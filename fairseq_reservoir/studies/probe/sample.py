@@ -9,7 +9,7 @@ from .properties import Tokens, split_sentences
 
 
 def choose_sentences(sentences: Iterable[Any], most: int, seed: int) -> list[Any]:
-    """Draw at most ``most`` different sentences. Without repeated sentences, no test sentence can also be a training sentence."""
+    """Draw at most ``most`` different sentences. Repeats are removed, so that no test sentence is also a training sentence."""
     different = list({one.tokens.tobytes(): one for one in sentences}.values())
     drawn = np.random.default_rng([seed, 4]).permutation(len(different))[:most]
     return [different[i] for i in np.sort(drawn)]
@@ -19,7 +19,7 @@ def tokens_of(sentences: Sequence[Any], counts: Sequence[int], specials: int, mo
     """Draw at most ``most`` tokens from the sentences.
 
     Args:
-        sentences: objects with the array ``tokens``, and the array ``copied`` or None.
+        sentences: objects with two attributes: the array ``tokens``, and ``copied``, which is an array or None.
         counts: count of each entry of the dictionary.
         specials: number of special symbols at the start of the dictionary. They are never drawn.
         most: maximum number of tokens.

@@ -51,7 +51,7 @@ class Choice:
         return all(run.state[0] in ("done", "failed") for run in self.first.values())
 
     def best(self, scores: dict[str, Score]) -> str | None:
-        """Return the value with the best score. If several scores are equally good, return the first value.
+        """Return the value with the best score. If several values have the best score, return the first of them.
 
         Return None if there are no scores, or if some runs of the first seed have not ended. ``scores`` has no entry for a run without a
         score, such as a training that failed because of a high learning rate.
@@ -108,13 +108,14 @@ class Choice:
 class Decisions:
     """Decide which runs to add to a sweep after runs of the first seed have ended.
 
-    First, runs of the first seed are added with values beyond the smallest or largest value. Then, runs of the other seeds are added with
-    the best value.
+    First, runs of the first seed may be added for values beyond the smallest or the largest value. Later, runs of all other seeds are added
+    for the best value.
 
     Args:
         choices: the choices. Each one is decided independently, as soon as all its runs of the first seed have ended.
         score_of: function that returns the score of a run, or None.
-        is_awaited: function that returns whether a run has not ended yet in this sweep. For example, a failed run may be retried.
+        is_awaited: function that returns whether this sweep still waits for the end of a run. For example, it waits for a failed run
+            that will be retried.
     """
 
     def __init__(

@@ -37,7 +37,8 @@ class Axis:
         name: name of the setting.
         kind: "arm", "variable" (of the environment) or "flag" (of the command).
         values: its values, as written in the file.
-        named: whether the names of runs contain the value. True if the grid file has a list of values, even of one value.
+        named: whether the names of runs contain the value. True if the grid file has a list of values, even if the list has only
+            one value.
     """
 
     name: str
@@ -103,7 +104,7 @@ def read_grid(path: str, out: str) -> tuple[list[Run], list[Choice]]:
 
 
 def _folder(out):
-    """Return the absolute path of the sweep's folder. Commands contain it, so two spellings of a folder must give the same path."""
+    """Return the absolute path of the sweep's folder. Commands contain this path, so two spellings of a folder must give the same path."""
     folder = Path(out).absolute()
     if ".." in folder.parts:
         folder = Path(os.path.realpath(folder))
@@ -125,7 +126,7 @@ class _Grid(GridFile):
         return next((place for place, words in places.items() if flag in [word.split("=")[0] for word in words]), None)
 
     def axes(self):
-        """Return the axes in the order of the file: arms, variables, flags, the seed."""
+        """Return the axes: first the axis of arms, then variables and flags in the order of the file, and the seed last."""
         axes = [Axis("arm", "arm", tuple(self.arms), True)] if self.arms else []
         axes += [self._axis("environment", name, "variable") for name in self.mapping("environment")]
         axes += [self._axis("axes", name.removeprefix("--"), "flag", name) for name in self.mapping("axes")]
@@ -149,7 +150,7 @@ class _Grid(GridFile):
         return [*(axis for axis in axes if not axis.is_seed), *seeds]
 
     def without_excluded(self, chosen):
-        """Return the combinations (dictionaries of values by axis), except those that an entry of ``exclude`` matches."""
+        """Return the combinations that no entry of ``exclude`` matches. A combination is a dictionary of values by axis."""
         known = {axis.name: axis.values for axis in chosen[0]}
         for entry in self.sequence("exclude"):
             if not isinstance(entry, dict) or not entry:
@@ -174,7 +175,7 @@ class _Grid(GridFile):
         return chosen
 
     def chosen_axis(self, axes):
-        """Return the axis that the key ``choose`` names. Without this key, return None, and every seed runs all values."""
+        """Return the axis that the key ``choose`` names. If the file lacks this key, return None: then every seed runs all values."""
         if "choose" not in self.found:
             if "beyond" in self.found:
                 raise self.error("beyond", "has no effect without the key 'choose'; add choose: AXIS")
@@ -196,7 +197,7 @@ class _Grid(GridFile):
         return axis
 
     def further(self, axis):
-        """Return the number of values that may be added to an axis (the key ``beyond``), for each combination of the other axes."""
+        """Return the number in the key ``beyond``: how many values may be added to the axis for each combination of the other axes."""
         number = self.found.get("beyond", "0")
         if not isinstance(number, str) or not number.isdecimal():
             raise self.error("beyond", f"{number!r} is not a whole number")

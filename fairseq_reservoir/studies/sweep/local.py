@@ -1,9 +1,12 @@
 """Run a sweep on this machine, several runs at a time.
 
-Unlike ``slurm.py``, this module does not use submitit, for four reasons. On an interrupt, submitit's local executor kills a job after 1 s.
-A command that needs longer to save a checkpoint then outlives the sweep. submitit accepts GPUs only by number, and hides all GPUs from a
-job without a GPU number. If the sweep is killed, a job of submitit continues and keeps the run's lock, so that the run seems to belong to a
-different sweep. Each job needs two Python processes in addition to the command.
+Unlike ``slurm.py``, this module does not use submitit, for four reasons:
+
+- On an interrupt, submitit's local executor kills a job after 1 s. A command that needs longer to save a checkpoint then outlives the
+  sweep.
+- submitit accepts GPUs only by number, and hides all GPUs from a job without a GPU number.
+- If the sweep is killed, a job of submitit continues and keeps the run's lock. The run then seems to belong to a different sweep.
+- Each job needs two Python processes in addition to the command.
 """
 
 import contextlib
@@ -44,17 +47,17 @@ def run_all(
     next_runs: NextRuns = list,
     watcher: Watcher | None = None,
 ) -> bool:
-    """Run all due runs, up to ``jobs`` at a time. Return whether they have ended. Ctrl-C ends all commands, and the result is False.
+    """Run all due runs, up to ``jobs`` at a time. Return True when all have ended. After Ctrl-C, end all commands and return False.
 
     If ``jobs`` is above 1, each run gets the GPU with the fewest runs, and an equal share of the cores. If another sweep has started a run,
-    this sweep waits until the run stops, and resumes it if it is not finished. It also waits for orphaned commands, which a killed sweep
-    has left running. Orphaned commands count towards ``jobs``.
+    this sweep waits until the run stops. If the run is then unfinished, this sweep resumes it. This sweep also waits for orphaned commands,
+    which a killed sweep has left running. Orphaned commands count towards ``jobs``.
 
     Args:
         runs: the runs.
         jobs: largest number of runs at a time.
         retry_failed: whether to run failed runs again.
-        on_end: called with each run that has ended, and its duration in minutes.
+        on_end: called after each run, with two arguments: the run, and its duration in minutes.
         next_runs: returns the runs to add. It is called after ``on_end``, and when no run is left.
         watcher: receives the events of the sweep.
     """
@@ -223,7 +226,7 @@ def perform(run: Run, retry_failed: bool) -> None:
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """Collect Ctrl-C, SIGTERM and SIGHUP in a list, so that they do not end this process. Signals that nohup ignores stay ignored."""
+    """Collect Ctrl-C, SIGTERM and SIGHUP in a list, so that they do not end this process. Signals that are already ignored stay ignored."""
     received: list[int] = []
     handled = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
     before = {number: signal.signal(number, lambda number, frame: received.append(number)) for number in handled}

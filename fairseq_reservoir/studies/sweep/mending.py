@@ -21,11 +21,12 @@ _MOST = 1 << 26  # a larger log is assumed to be the log of a training
 
 
 def mended_state(written: str, wanted: str, state: list[str], folder: Path) -> str | None:
-    """Return the state with which a run continues after its commands have changed; None if it cannot continue.
+    """Return the state with which a run continues after its commands have changed; None if the run cannot continue.
 
-    If the run has reached the first changed command, it continues with this command. Otherwise it continues with its current command. The
-    run cannot continue if a changed command has trained anything. A changed command has trained nothing if it only reads a model, or if it
-    has failed and its log has no updates. If the failed command is the first one of the run, it must also have left no files.
+    If the run has reached the first changed command, the run continues with this command. If the run has not reached it yet, the run
+    continues with its current command. The run cannot continue if a changed command has trained anything. A changed command has trained
+    nothing if it only reads a model, or if it has failed and its log has no updates. If the failed command is the first one of the run, it
+    must also have left no files.
 
     Args:
         written: the commands of the run before the change, as in the file ``command``.
@@ -68,7 +69,7 @@ def _is_repeatable(step: Step, is_first: bool, has_succeeded: bool, folder: Path
 
 
 def _has_updates(log):
-    """Return whether a log contains a record with updates of a training. A log that cannot be read counts as True."""
+    """Return whether a log contains a record with updates of a training. Return True for an existing log that cannot be read."""
     try:
         return any(read_record(line) for line in lines_of_log(read_text(log, _MOST)))
     except FileNotFoundError:

@@ -26,7 +26,7 @@ class Progress:
 
     Attributes:
         updates: number of updates; None before the first record.
-        loss: training loss in the most recent record that was written before the end of an epoch, or None.
+        loss: training loss of the last record that was written during an epoch, not at its end; None before the first such record.
         validation: the last validation, or None.
         is_trained: whether the training has ended normally.
         wall: seconds from the start of the training process to its last record.
@@ -74,7 +74,7 @@ class Progress:
 
     @property
     def total(self) -> int | None:
-        """Number of updates at the end of the training, estimated if only --max-epoch is given; None if it is unknown."""
+        """Number of updates at the end of the training; None if unknown. If --max-epoch ends the training, the number is an estimate."""
         limits = [self._limits["max_update"]] if self._limits.get("max_update") else []
         if self._limits.get("max_epoch") and self.updates and 1e-6 < self._epochs < 1e9:
             limits.append(round(self.updates / self._epochs * self._limits["max_epoch"]))

@@ -27,7 +27,7 @@ from ...files import fault_of_own_file, is_alive, open_own_file, read_regular, r
 from .mending import mended_state
 from .steps import Step
 
-# A run that one of these signals ends has not failed, but was interrupted. It is resumed later.
+# If one of these signals ends a run, the run counts as interrupted, not as failed, and is resumed later.
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _NOT_STARTED = 127  # a shell's exit status for a command that it cannot start
 _GRACE_SECONDS = 10
@@ -117,7 +117,7 @@ class Run:
         A damaged folder is accepted, because the other runs of the sweep can continue.
 
         Raises:
-            InputError: a command does not exist, the folder belongs to a run with different commands, or the folder is not that of a run.
+            InputError: a command does not exist, or the folder belongs to a run with different commands or to no run at all.
         """
         for step in self.steps:
             if shutil.which(step.words[0], path=_path(self.environment)) is None:
@@ -149,7 +149,7 @@ class Run:
         return False
 
     def mended(self) -> str | None:
-        """Return the state with which the run continues if the grid file has changed its commands.
+        """Return the state with which the run continues after its commands have changed in the grid file.
 
         Return None if the commands have not changed, if the change affects anything that was trained, or if the run is running.
         """
@@ -161,7 +161,7 @@ class Run:
         return mended_state(written, self.commands, self.state, self.folder)
 
     def _mend(self, state):
-        """Write the state, then the new commands, while holding the lock. In this order, a killed sweep can be resumed."""
+        """While holding the lock, write the state, then the new commands. In this order, a sweep killed in between can be resumed."""
         lock = self.locked()
         if lock is None:
             raise self._other_commands()
@@ -170,9 +170,9 @@ class Run:
             self.write("command", self.commands)
 
     def prepare(self) -> None:
-        """Create the folder with its files ``command`` and ``state``. If ``mended`` returns a new state, it replaces an existing state.
+        """Create the folder with its files ``command`` and ``state``. If ``mended`` returns a state, it replaces the existing state.
 
-        Nothing is written for a finished or damaged run, because the run's folder may be a link.
+        Nothing else is written for a finished or damaged run, because the run's folder may be a link.
 
         Raises:
             InputError: the folder cannot be written.
@@ -204,8 +204,8 @@ class Run:
         """Acquire the lock and return its open file; None if another process holds the lock.
 
         The lock is a plain ``flock``. The command inherits the open file, so the command keeps the lock if the sweep is killed. The library
-        ``filelock`` is not used. It has no public file descriptor that a command could inherit, and releasing a lock also unlocks inherited
-        copies.
+        ``filelock`` is not used, for two reasons: it has no public file descriptor that a command could inherit, and when it releases a
+        lock, it also unlocks inherited copies.
 
         Raises:
             InputError: the lock cannot be written, or the file system has no locks.

@@ -36,10 +36,10 @@ def executor(folder: str, time: int, gpus: int, cpus: int, partition=None, clust
 
     Args:
         folder: folder of the sweep.
-        time: limit of each job in minutes.
-        gpus: GPUs of each job.
-        cpus: cores of each job.
-        partition: partition of Slurm.
+        time: time limit of each job in minutes.
+        gpus: number of GPUs of each job.
+        cpus: number of cores of each job.
+        partition: name of the Slurm partition.
         cluster: submitit's name of the cluster: ``slurm``, or ``local`` for processes on this machine.
 
     Raises:
@@ -72,14 +72,14 @@ def run_all(
     next_runs: NextRuns = list,
     watcher: Watcher | None = None,
 ) -> bool:
-    """Submit all due runs and wait for them. Return whether they have ended. Ctrl-C cancels the jobs, and the result is False.
+    """Submit all due runs and wait for them. Return True when all have ended. After Ctrl-C, cancel the jobs and return False.
 
-    If another sweep has started a run, this sweep waits until the run stops, and submits it if it is not finished.
+    If another sweep has started a run, this sweep waits until the run stops. If the run is then unfinished, this sweep submits it.
 
     Args:
         runs: the runs.
         executor: submitit's executor.
-        jobs: maximum number of jobs that are submitted at the same time. None submits all runs at once.
+        jobs: maximum number of jobs that are submitted at the same time. If None, all runs are submitted at once.
         retry_failed, on_end, next_runs, watcher: see ``local.run_all``.
     """
     watcher = watcher or Watcher()

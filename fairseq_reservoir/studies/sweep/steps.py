@@ -21,7 +21,7 @@ class Step:
 def make_steps(commands: Sequence[Sequence[str]], folder: Path) -> tuple[Step, ...]:
     """Return the steps of a run in ``folder``. Each command is a list of words, in which {out} stands for the folder.
 
-    A step is named after its program, and so is its log. The log of fairseq-reservoir is named after the subcommand. If several steps have
+    A step and its log are named after the program. Only the log of fairseq-reservoir is named after the subcommand. If several steps have
     the same name, a number is appended from the second one on: generate-2.
     """
     named = zip(commands, _numbered(map(_program, commands)), _numbered(map(_log_stem, commands)))

@@ -51,9 +51,9 @@ def make_row(run: Run, progress: Progress, minutes: float | None = None, test_lo
 
     Args:
         run: the run.
-        progress: progress of the run's training. ``read`` has been called.
+        progress: progress of the run's training. Its method ``read`` must have been called before.
         minutes: duration of the run so far. If None, the duration is computed from the log.
-        test_lock: test the lock of the run to find out whether it is running. This is more reliable than searching for its process.
+        test_lock: test the lock of the run to find out whether the run is running. The lock is more reliable than a search for the process.
     """
     state = in_one_line(run.describe(None if test_lock else run.seems_running()))
     word = run.state[0]
@@ -73,7 +73,7 @@ def make_row(run: Run, progress: Progress, minutes: float | None = None, test_lo
 
 
 def total_left(rows: Sequence[Row], jobs: int, further: int = 0) -> float | None:
-    """Return the estimated seconds until the end of all runs, or None.
+    """Return the estimated seconds until the end of all runs; None if no estimate is possible.
 
     A run that has not started is assumed to take the average time of the other runs.
 
@@ -174,7 +174,7 @@ def status(folder: str) -> str:
             log = run.steps[0].log if run.steps else path / "train.log"
             rows.append(make_row(run, _read(Progress(log))))
     if not rows:
-        raise InputError(f"--status {folder}: contains no run of a sweep; give the DIR of a sweep's --out")
+        raise InputError(f"--status {folder}: contains no run of a sweep; give the folder of a sweep (--out DIR)")
     jobs = sum(row.word == "running" for row in rows)
     further = _further(Path(folder) / FURTHER) if jobs else 0
     return "\n".join([*lines_of(rows), summary(rows, jobs, further)])

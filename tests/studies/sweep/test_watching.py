@@ -122,7 +122,7 @@ def test_a_reader_that_stops(slow, tmp_path):
         ([], "GRID: is missing"),
         (["grid.yaml"], "--out: is missing"),
         (["--status", "nowhere"], "--status nowhere: No such file or directory"),
-        (["--status", "empty"], "--status empty: contains no run of a sweep; give the DIR of a sweep's --out"),
+        (["--status", "empty"], "--status empty: contains no run of a sweep; give the folder of a sweep (--out DIR)"),
         (["grid.yaml", "--status", "empty"], "--status DIR: takes no other argument"),
     ],
 )
