@@ -47,7 +47,10 @@ def points(study: Study) -> list[Point]:
 
 
 def _series(arms, keys):
-    """Group arms that differ only in the ``keys``, or whose names (3-deep, 6-deep) differ only in the value of the first key."""
+    """Group arms that differ only in the ``keys``.
+
+    Also group arms with names such as 3-deep and 6-deep, which differ only in the value of the first key.
+    """
     found = series_of(arms, keys)
     joined: dict[str, list[Arm]] = {}
     for number, members in enumerate(found):
@@ -59,10 +62,11 @@ def _series(arms, keys):
 
 
 def _names(series, keys):
-    """Return a name for each series: its arms' common name without the flag's value, or else the flags that distinguish the series.
+    """Return a name for each series: the name that its arms share after the flag's value is removed, such as "deep" for 3-deep and 6-deep.
 
-    A flag distinguishes a series if another series has a different value, as in "encoder_layers 6, dropout 0.1". If there is no common name
-    and no such flag, the series gets the name of its first arm.
+    If the arms share no such name, or if another series has the same name, the series is named after the flags that distinguish it, as in
+    "encoder_layers 6, dropout 0.1". A flag distinguishes a series if another series has a different value of this flag. If there is no such
+    flag, the series gets the name of its first arm.
     """
     shorts = [{bare(run, keys) for arm in arms for run in arm.runs} for arms in series]
     settings = [experiment(arms[0].runs[0].configuration, keys) for arms in series]
@@ -98,13 +102,14 @@ def against_table(study: Study) -> Table:
     head = ["arm", leaf, "series", f"best {study.metric.label}"] + ["test sacreBLEU"] * tested
     groups = [""] * len(head) + ["to the best score"] * (1 + len(partners))
     notes = [
-        "Two arms belong to one series if their options differ only in this flag, the seeds and paths, or if their names differ only in "
-        "this flag's value."
+        "Two arms belong to one series if their options differ only in this flag, in seeds and in paths. They also belong to one series if"
+        " their names differ only in this flag's value."
     ]
     if partners:
         own = next(point.series for point in placed if point.arm == study.baseline.name)
         notes.append(
-            f"Time × is an arm's mean training time to its best score, divided by that of an arm of the baseline's series ({own})."
+            f"Time × is a ratio of mean training times to the best score: the time of an arm, divided by the time of an arm of the"
+            f" baseline's series ({own})."
             f" Both arms have the same {leaf} or the same number of trained parameters."
             " A ratio is missing if the series has no such arm, or several."
         )
@@ -112,8 +117,9 @@ def against_table(study: Study) -> Table:
 
 
 def _partners(study, placed, leaf):
-    """For each column of time ratios, map the names of arms to the arms of the baseline's series with which they are compared.
+    """For each column of time ratios, return a dictionary from an arm's name to its partner, an arm of the baseline's series.
 
+    A ratio is the time of the arm, divided by the time of its partner.
     One column compares arms with the same value of the flag. Another column compares arms with the same number of trained parameters. A
     column is left out if it would only compare arms of the baseline's series with themselves.
     """

@@ -39,9 +39,9 @@ class _Best:
 
 
 def answers(study: Study) -> list[Answer]:
-    """Return the questions and answers: first for each pair of ``--compare``, then for the best arm.
+    """Return the questions and answers: first one question for each pair of ``--compare``, then general questions.
 
-    The answers about time and size name all arms that are compared, the best arm first.
+    The answers about time and size describe the best arm first, then the other arms that are compared.
     """
     found = [best for score in _shown(study) if (best := _best(study, score))]
     shown = [arm for one in found for arm in (one.arm, one.other) if arm]
@@ -73,7 +73,10 @@ def _capital(text):
 
 
 def _shown(study):
-    """Return the validation score and one test score: sacreBLEU, or else the loss."""
+    """Return the validation score and at most one test score.
+
+    The test score is sacreBLEU, or the test loss if there is no sacreBLEU.
+    """
     metric, *tests = scores(study)
     return [metric, *[score for score in tests if score.label != "test chrF"][:1]]
 
@@ -140,7 +143,9 @@ def _is_significant(one):
 
 
 def _untested(tested):
-    return "not tested, because " + ("all seeds are equal" if tested else "both arms need two seeds or more")
+    return "not tested, because " + (
+        "in each arm all seeds have the same score" if tested else "both arms need two seeds or more"
+    )
 
 
 def _verdict(p, tests):

@@ -62,7 +62,7 @@ def group(runs: list[Run], ignored: tuple[str, ...] = ()) -> list[Arm]:
     """Group runs into arms, in the order of their first runs.
 
     The runs of an arm differ only in seeds, paths and the ignored keys (see ``differ_only_in``). If two runs have the same seed and the
-    same values of the ignored keys, the arm is split by the names of its runs, without the seed and the values (``bare``).
+    same values of the ignored keys, the arm is split. Runs then stay in one arm if ``bare`` returns the same name for them.
 
     Args:
         runs: the runs.
@@ -101,9 +101,8 @@ def series_of(arms: list[Arm], keys: tuple[str, ...]) -> list[list[Arm]]:
 def differ_only_in(run: Run, other: Run, keys: tuple[str, ...]) -> bool:
     """Return whether two runs differ only in seeds, paths and the ``keys`` of their configurations.
 
-    In two cases, the names of the runs, without the seed and the values of the keys, must also be equal. In the first case, neither log has
-    a configuration. In the second case, the configurations do not have the same flags, because different versions of fairseq or of this
-    plugin wrote them.
+    In two cases, ``bare`` must also return the same name for both runs. In the first case, neither log has a configuration. In the second
+    case, the configurations do not have the same flags, because different versions of fairseq or of this plugin wrote them.
     """
     ours, theirs = experiment(run.configuration, keys), experiment(other.configuration, keys)
     if ours.keys() != theirs.keys() or not ours:
@@ -113,7 +112,10 @@ def differ_only_in(run: Run, other: Run, keys: tuple[str, ...]) -> bool:
 
 
 def bare(run: Run, keys: tuple[str, ...]) -> str:
-    """Return the name of a run without the seed and the values of the ``keys``: LTLTL for LTLTL-lr4e-3-1 and ("optimization.lr",)."""
+    """Return the name of a run without the seed and the values of the ``keys``.
+
+    For example, the run LTLTL-lr4e-3-1 and the keys ("optimization.lr",) give LTLTL.
+    """
     name = run.stem
     for key in keys:
         name = without_value(name, key, setting(run.configuration, key))
@@ -182,7 +184,7 @@ def _number(arms, ignored):
 
 
 def name_missing(arms: list[Arm]) -> None:
-    """Set the missing seeds of each arm: the seeds that other arms have."""
+    """Set the missing seeds of each arm: the seeds that other arms have and this arm lacks."""
     wanted = {seed for arm in arms for seed in arm.seeds}
     for arm in arms:
         if arm.seeds:

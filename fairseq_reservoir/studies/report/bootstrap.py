@@ -37,7 +37,7 @@ class Pair:
 
 
 def paired_bootstrap(arms, baseline, tests: dict[str, Test]) -> list[Pair]:
-    """Compare each run with the baseline's run of the same seed by sacreBLEU's paired bootstrap (Koehn, 2004).
+    """Use sacreBLEU's paired bootstrap (Koehn, 2004) to compare each run with the baseline's run of the same seed.
 
     Runs without a score are omitted. Runs with other references or another signature than the baseline's run are also omitted;
     ``remark_other_test_sets`` adds remarks on these runs.

@@ -89,7 +89,7 @@ def _choice(study):
     if study.search is None:
         rates = ("optimization.lr",)
         open_ = study.against not in rates and any(len(arms) > 1 for arms in series_of(study.arms, rates))
-        return ["Some arms differ only in lr. --choose lr compares each arm with its best lr."] * open_
+        return ["Some arms differ only in lr. --choose lr shows only the best arm of each such group."] * open_
     leaf, choices = study.search.leaf, study.search.choices
     at_end = [f"{choice.arm.name} ({choice.value})" for choice in choices if choice.at_end]
     single = [choice.arm.name for choice in choices if len(choice.tried) < 2]
@@ -153,7 +153,7 @@ def _other_losses(study):
 
 
 def _without_flops(study):
-    """Return lines that name the arms without FLOPs and the reason; [] if no log has a slot table, because no run used this plugin.
+    """Return lines that name the arms without FLOPs and the reason. If no log has a slot table, return [], because no run used this plugin.
 
     The slot table is the table of layers, parameters and FLOPs that the plugin prints into the log.
     """
@@ -161,8 +161,8 @@ def _without_flops(study):
     if not any(log.table for of_arm in logs.values() for log in of_arm):
         return []
     reasons = {
-        "has no slot table, because the plugin prints it only for its own architectures; train a plain transformer with --arch"
-        " reservoir_... and a plan of only L": False,
+        "has no slot table, because the plugin prints it only for its own architectures; to get FLOPs for a plain transformer, train it"
+        " with --arch reservoir_... and a plan that has only L layers": False,
         "was written by an old version of the plugin, whose slot table has no line for the backward pass": True,
     }
     found = []

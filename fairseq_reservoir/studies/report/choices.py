@@ -62,7 +62,7 @@ def search(
     metric: Metric,
     best: Callable[[Run, Metric], float | None],
 ) -> Search:
-    """Choose one arm of each series, in the order of the series' first arms. The arms of a series differ only in ``key``.
+    """Choose one arm of each series. The arms of a series differ only in ``key``. Series are in the order of their first arms.
 
     If all runs have the same ``best_checkpoint_metric``, arms are compared by this metric, as in a sweep with ``choose:``. Otherwise they
     are compared by ``metric``. Arms are compared on the seeds that all arms of the series have. If there is no such seed, all seeds are
@@ -74,7 +74,7 @@ def search(
         key: configuration key of the flag.
         ignored: configuration keys in which the runs of an arm may differ.
         metric: metric of the report.
-        best: function that returns the best score of a run; None if it has no finite score.
+        best: function that returns the best score of a run, or None if the run has no finite score.
     """
     metric = _metric_of_training([run for arm in arms for run in arm.runs], metric)
     series = series_of(arms, (key, *ignored))

@@ -22,7 +22,7 @@ class Clock:
         tokens: target tokens up to each of ``updates``, without lost updates.
         losses: for each resume, the update at which training resumed, and the seconds lost up to this resume.
         lost_updates: number of updates that were lost.
-        begins_at: first update of a log that begins in the middle of training; otherwise 0.
+        begins_at: if the log begins in the middle of training, the number of updates at the beginning of the log; otherwise 0.
         epoch_ends: updates of the end-of-epoch records that were not lost.
         has_tokens: False if the tokens of some updates were not logged.
     """
@@ -91,7 +91,7 @@ def read_clock(parts: list[Part]) -> Clock:
 
 
 def _start(part, kept):
-    """Return the update at which a part starts. If the log does not name it, return the last update in ``kept`` before the part."""
+    """Return the update at which a part starts. If the log lacks this number, return the last update in ``kept`` before the part."""
     if part.start is not None:
         return part.start
     first = min((record.updates for record in part.records), default=0)

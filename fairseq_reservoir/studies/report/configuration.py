@@ -90,7 +90,7 @@ def same(value, other) -> bool:
 
 
 def setting(flat: dict[str, object], key: str) -> object:
-    """Return the value of a key. Convert a list of one number, such as "[0.001]", to the number, because fairseq logs --lr as a list."""
+    """Return the value of a key. If the value is a list of one number, return the number. fairseq logs --lr as a list such as "[0.001]"."""
     value = flat.get(key)
     listed = re.fullmatch(r"\[([\d.]{1,20}(?:e[-+]?\d{1,3})?)\]", value) if isinstance(value, str) else None
     return float(listed[1]) if listed else value

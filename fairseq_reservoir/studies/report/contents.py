@@ -158,7 +158,7 @@ def _costs(study, what):
 
 
 def _column(study, digits, get):
-    """Return a column with the mean and standard deviation over each arm's seeds. ``get`` returns the number of a measured run."""
+    """Return a column with the mean and standard deviation of a number over each arm's seeds. ``get`` reads the number from a run."""
     return [cell(spread([get(one) for one in study.measured_runs(arm)]), digits, arm) for arm in study.arms]
 
 
@@ -311,8 +311,8 @@ def runs(study: Study) -> Table:
             row.append(EMPTY if value is None else Cell(fixed(value, digits), value, source=source))
         rows.append(row)
     notes = [
-        'interrupted: the log does not end with "done training", because the run was stopped or is still running. If a step of'
-        " a sweep is named, such as generate, this step was stopped or is still running."
+        'interrupted: the log does not end with "done training", because the run was stopped or is still running.'
+        ' "finished: generate interrupted": the step generate of a sweep was stopped or is still running.'
     ]
     return Table("runs", "Runs", head, rows, notes, groups)
 

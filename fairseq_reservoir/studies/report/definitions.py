@@ -15,8 +15,8 @@ Tokens: wpb (the target tokens of an update) times the number of updates, from t
 
 FLOPs: the number of tokens times the MFLOP/token in the slot table, the table of layers that the plugin prints. The table counts matrix
 products, forward and backward, for one target token and its source token. Frozen weights need no weight gradient. The savings of
---backskip, LayerDrop and --freeze-schedule are not subtracted. A run has no FLOPs if its log has no slot table, or an older slot table
-without a line on the backward pass.
+--backskip, LayerDrop and --freeze-schedule are not subtracted. A run has no FLOPs if its log has no slot table, or if an older
+version of the plugin printed the table without a line for the backward pass.
 
 Arms: Runs form an arm if their configurations, as logged by fairseq-train, differ only in seeds and paths. ± is the standard deviation over
 seeds (n − 1); a single seed has none. An interrupted run is not averaged if its arm has a finished run. In figures of curves, a cross marks
@@ -25,7 +25,8 @@ differences, a bar is the mean of an arm's seeds, and the whiskers are the 95 % 
 
 Losses: in bits (base 2), as fairseq prints them. For a language model of characters these are bits per character.
 
-Sizes of exports: the size of the file that the command export writes, read from export.log or from the *.safetensors in the run's folder.
+Sizes of exports: the size of the file that fairseq-reservoir export writes. The size is read from export.log. Without this log, it is the
+size of the *.safetensors file in the run's folder.
 In the figure of file sizes, the dashed line connects the files that score better than all smaller files.
 
 Sources: move the pointer over a number to see its log file. tables/*.csv contain the unrounded numbers.

@@ -42,7 +42,7 @@ _OF_TESTS = {"test sacreBLEU": "over_seeds_bleu", "test chrF": None, "test loss 
 
 
 def figures(study: Study) -> dict[str, tuple[str, dict[str, bytes]]]:
-    """Draw the figures. Return each figure by name: its caption, and its bytes by format (png, pdf, svg)."""
+    """Draw the figures. Return a dictionary: name of a figure -> (caption, files). ``files`` maps png, pdf and svg to bytes."""
     import matplotlib
 
     drawn = {}
@@ -177,9 +177,9 @@ def _label(arm):
 
 
 def _mean_curve(curves):
-    """Return the x values of validations that all curves cover, and the mean and standard deviation of the curves at these x values.
+    """Return three lists: x values, the means of the curves at these x values, and the standard deviations.
 
-    For a single curve, the list of deviations is empty.
+    The x values are those of all validations in the range that all curves cover. For a single curve, the list of deviations is empty.
     """
     first, last = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
     xs = sorted({x for curve in curves for x, _ in curve if first <= x <= last}) or [last]
@@ -223,7 +223,7 @@ def _columns(names):
 
 
 def _legend_height(names, others=0):
-    """Return the height in inches of a legend with these ``names``, and with ``others`` as its number of additional lines."""
+    """Return the height in inches of a legend with these ``names``. ``others`` is the number of additional lines."""
     lines = sum(len(textwrap.wrap(name, _LEGEND)) for name in names) + others
     return 0.17 * math.ceil(lines / _columns(names))
 

@@ -37,7 +37,8 @@ def check_out(out: str) -> None:
     """Check that a report can be written to ``out``: a new folder, an empty folder, or the folder of an earlier report.
 
     Raises:
-        InputError: ``out`` is a file, cannot be written to, contains other files, or has a symbolic link in place of a subfolder.
+        InputError: ``out`` is a file, cannot be written to, contains files that are not part of a report, or has a symbolic link in
+            place of a subfolder.
     """
     folder = Path(out)
     try:
@@ -85,10 +86,10 @@ def write(out: str, files: dict[str, bytes]) -> None:
 
 
 def description(out: str) -> str:
-    """Describe in words the files of the report in ``out``, except its page."""
+    """Return a text that lists the files of the report in ``out``, except index.html."""
     names = _earlier(Path(out)) or set()
     tables, figures = (sum(name.endswith(ending) for name in names) for ending in (".csv", ".png"))
-    parts = ["report.md (the same as text)", f"tables/ ({plural(tables, 'table')} as CSV, LaTeX and Markdown)"]
+    parts = ["report.md (the same page as Markdown)", f"tables/ ({plural(tables, 'table')} as CSV, LaTeX and Markdown)"]
     if figures:
         parts.append(f"figures/ ({plural(figures, 'figure')} as PNG and PDF)")
     return listed(parts)

@@ -78,7 +78,8 @@ class Log:
             training ended.
         parameters: number of parameters; None if it was not logged.
         trained: number of trained parameters; None if it was not logged.
-        mflop: MFLOP per token, forward and backward, from the slot table (the table of layers that the plugin prints); None without it.
+        mflop: MFLOP per token, forward and backward, from the slot table (the table of layers that the plugin prints); None if it was not
+            logged.
         table: whether the log has a slot table. A slot table of an old version has no line for the backward pass.
     """
 

@@ -23,7 +23,7 @@ class Axis:
     Attributes:
         key: "seconds", "updates", "tokens" or "flops". All computed values have this unit.
         unit: unit in the tables.
-        scale: number of ``key`` units in one ``unit``.
+        scale: size of one ``unit`` in units of ``key``: 60 if ``unit`` is minutes and ``key`` is seconds.
     """
 
     key: str

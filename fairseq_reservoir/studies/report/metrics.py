@@ -84,7 +84,8 @@ def choose(given: str | None, runs) -> Metric:
     """Choose the metric of a report.
 
     Args:
-        given: name from ``--metric``. None: ``bleu`` if all runs have it, else their common ``best_checkpoint_metric``, else ``loss``.
+        given: name from ``--metric``. If it is None, the first of these scores that all runs have is chosen: ``bleu``,
+            ``best_checkpoint_metric`` (if it is the same for all runs), ``loss``.
         runs: runs with a finished validation.
 
     Raises:

@@ -8,7 +8,7 @@ _WORD = re.compile(rf"(?:^|[-_,/ ])(?P<flag>[A-Za-z_]*?)(?P<link>[-_=]?)(?P<numb
 
 
 def without_value(name: str, key: str, value: object) -> str:
-    """Remove the value of a flag, with the abbreviated flag before it, from a name. If the name lacks the value, return it unchanged.
+    """Remove the value of a flag, and the abbreviated flag before it, from a name. A name without this value is returned unchanged.
 
     Args:
         name: name of a run without its seed, such as ``LTLTL-lr4e-3``.

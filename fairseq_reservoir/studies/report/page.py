@@ -110,7 +110,7 @@ class Page:
         lead: a line below the title.
         answers: questions and answers.
         tables: tables in reading order.
-        figures: for each figure, by name, its caption and its bytes by format; see ``figures.figures``.
+        figures: the figures, as ``figures.figures`` returns them.
         cautions: warnings.
     """
 

@@ -16,7 +16,7 @@ def found(folder: Path, *patterns: str) -> list[Path]:
 
 
 def text_of(path: Path) -> str | None:
-    """Return the text of a file with its line ends; None if the file cannot be read. ``faults`` returns the reason."""
+    """Return the text of a file, with unchanged line ends. Return None if the file cannot be read; ``faults`` returns the reason."""
     try:
         return read_text(path, MOST)
     except OSError:

@@ -57,7 +57,8 @@ class Run:
         A run that is still running is also "interrupted". The end is not logged if the log is a --log-file.
 
         If a step of a sweep has failed or was interrupted, the result names this step, as in "finished: generate failed with status 1". The
-        sweep's file ``state`` is in the run's folder. If a script of the sweep created the run's folder, the file is in the parent folder.
+        step is read from the sweep's file ``state`` in the run's folder. If a script of the sweep created the run's folder, this file is in
+        the parent folder.
         """
         trained = "finished" if self.log.done else "interrupted" if self.log.is_output else "end not logged"
         above = self.folder.parent

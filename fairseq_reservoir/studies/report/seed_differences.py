@@ -19,7 +19,7 @@ class Difference:
 
     Attributes:
         value: the difference.
-        interval: half the width of the 95 % confidence interval; None if neither arm has values that vary.
+        interval: half the width of the 95 % confidence interval; None if the values of each arm are all equal.
         p: p-value, the probability of a difference at least this large if the true means are equal; None if ``interval`` is None.
         counts: number of seeds of each of the two arms.
     """
@@ -80,7 +80,7 @@ class Score:
         return [value for value in map(self.read, arm.counted) if value is not None and math.isfinite(value)]
 
     def differences(self, study: Study) -> dict[str, Difference | None]:
-        """Return the difference of each arm from the baseline, by the arm's name, without the baseline itself."""
+        """Return a dictionary from the name of each arm, except the baseline, to the arm's difference from the baseline."""
         theirs = self.values(study.baseline)
         others = [arm for arm in study.arms if arm is not study.baseline]
         return {arm.name: difference(self.values(arm), theirs) for arm in others}

@@ -57,7 +57,7 @@ class Test:
 
 
 def read_references(path: str | None) -> list[str] | None:
-    """Read the lines of the file of ``--references``. The file may be a pipe.
+    """Read the lines of the file that ``--references`` names. The file may be a pipe.
 
     Raises:
         InputError: the file cannot be read.
@@ -79,10 +79,10 @@ def read_test(folder: Path, references: list[str] | None) -> Test:
     """Compute the test scores in a run's folder.
 
     Translations are the D-lines in the output of fairseq-generate on a test set: ``generate*.log``, or the files ``generate-*.txt`` of
-    --results-path. If there is no such output, the lines of the file ``hypotheses`` are used. References are taken from the first of these
-    that exists: the argument ``references``, the file ``references`` in the run's folder, the T-lines of the output. If there are no
-    translations, the archived counts in ``counts.jsonl`` are used. Incomplete output gets no score. Its score would not be representative,
-    because fairseq translates the shortest sentences first.
+    --results-path. If there is no such output, the lines of the file ``hypotheses`` are used. References are the argument ``references``.
+    If this argument is None, the file ``references`` in the run's folder is used, or the T-lines of the output if there is no such file.
+    If there are no translations, the archived counts in ``counts.jsonl`` are used. Incomplete output gets no score. Its score would not be
+    representative, because fairseq translates the shortest sentences first.
     """
     test = Test(faults=run_files.faults(folder, *READ))
     _read_loss(folder, test)
@@ -269,10 +269,10 @@ def _count_tokens(sentences):
 
 
 def read_sentences(text: str) -> dict[str, dict[int, str]]:
-    """Read the lines of fairseq-generate by letter and sentence number.
+    """Read the output of fairseq-generate into dictionaries: letter -> sentence number -> sentence.
 
-    The letters are T (reference), H (hypothesis in tokens) and D (detokenised hypothesis). If a sentence has several hypotheses, only
-    the first and best one is read. A carriage return within a sentence is kept as a character.
+    A letter at the beginning of each line shows its content: T (reference), H (hypothesis in tokens) or D (detokenised hypothesis). If a
+    sentence has several hypotheses, only the first and best one is read. A carriage return within a sentence is kept as a character.
     """
     found: dict[str, dict] = {}
     for line in lines_of(text):

@@ -83,7 +83,10 @@ def test_single_seeds_are_not_tested(tmp_path):
 
 def test_equal_seeds_are_not_tested(tmp_path):
     found = answered(write(tmp_path, {"dense": [30.0, 30.0], "frozen": [31.0, 31.0]}))
-    assert found["Is that significant?"] == "Validation BLEU: not tested, because all seeds are equal."
+    assert (
+        found["Is that significant?"]
+        == "Validation BLEU: not tested, because in each arm all seeds have the same score."
+    )
 
 
 def test_a_single_arm(tmp_path):
@@ -110,7 +113,7 @@ def test_the_answers_open_every_output(tmp_path, capsys):
     assert lines == [f"{question} {sentence}" for question, sentence in found.items()]
     out = tmp_path / "out"
     tables = len(list(out.glob("tables/*.csv")))
-    written = f"report.md (the same as text) and tables/ ({tables} tables as CSV, LaTeX and Markdown)"
+    written = f"report.md (the same page as Markdown) and tables/ ({tables} tables as CSV, LaTeX and Markdown)"
     assert last == f"{out}/index.html is the page: 4 arms, 10 runs, 0 left out. {out} also has {written}."
     assert tables > 3 and len(list(out.glob("tables/*.tex"))) == tables == len(list(out.glob("tables/*.md")))
     page, text = ((tmp_path / "out" / name).read_text() for name in ("index.html", "report.md"))

@@ -85,7 +85,7 @@ def test_a_baseline_that_was_not_chosen(study):
 
 
 def test_without_choose_a_warning_names_it(study):
-    hint = "Some arms differ only in lr. --choose lr compares each arm with its best lr."
+    hint = "Some arms differ only in lr. --choose lr shows only the best arm of each such group."
     for options, wanted in (({}, 1), ({"against": "lr"}, 0), ({"choose": "lr"}, 0), ({"ignore": ["lr"]}, 0)):
         found = measure(ReportOptions([study / "runs"], **options))
         assert [line for _, lines in cautions(found) for line in lines].count(hint) == wanted
