@@ -39,7 +39,7 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
         A line about the written file.
 
     Raises:
-        InputError: a file is not usable, or one of fairseq's ``transformer`` and CTranslate2 cannot represent the model.
+        InputError: a file is not usable, or fairseq's ``transformer`` or CTranslate2 cannot represent the model.
     """
     check_out(out, force, ".pt", checkpoint)
     source = open_checkpoint(checkpoint)

@@ -1,4 +1,4 @@
-"""Open a fairseq checkpoint, and build its model on the meta device to get names, shapes, frozen tensors and recipes."""
+"""Open a fairseq checkpoint, and build its model on the meta device to get the names, shapes, roles and recipes of its tensors."""
 
 import re
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class Checkpoint:
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """Read a checkpoint or an export without its training data.
+    """Read a checkpoint or an export. The training data are not needed.
 
     Raises:
         InputError: the file is missing or not a checkpoint of fairseq, its tensors do not fit its model, or the model cannot be built
@@ -159,5 +159,5 @@ def _take_earlier_recipes(model: Any, tensors: Tensors) -> None:
 
 
 def _is_drawn(given: torch.Tensor, recipe: Recipe, seed: int) -> bool:
-    """Return whether a tensor was drawn with a recipe. Differences from rounding to half precision are allowed."""
+    """Return whether the tensor ``given`` was drawn with ``recipe``. Differences caused by rounding to half precision are allowed."""
     return torch.allclose(given.float(), recipe.draw(seed), rtol=1e-2, atol=1e-5)

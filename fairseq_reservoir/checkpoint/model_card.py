@@ -1,7 +1,7 @@
 """Write a model card for an export: Markdown with Hugging Face's metadata header (YAML).
 
-The facts about the model come from the export, which contains no paths or names of the trainer's machine. Licence, data and scores come
-from the user's flags, and are omitted if they are not given.
+The facts about the model come from the export, from which paths, host names and project names were removed. Licence, data and scores come
+from the user's flags. If a flag is missing, the licence or the scores are omitted, and the section on the data is "Not stated.".
 """
 
 import json
@@ -22,7 +22,7 @@ from .meta_checkpoint import Checkpoint, open_checkpoint
 
 SUFFIX = ".md"
 _MOST_BYTES = 2**20
-# Path of the plugin for a shell, in any folder.
+# Shell expression for the path of the plugin. It works in any folder.
 _USER_DIR = "\"$(python -c 'import fairseq_reservoir; print(*fairseq_reservoir.__path__)')\""
 _TASKS = {"translation": "translation", "language_modeling": "text-generation", "masked_lm": "fill-mask"}
 
@@ -56,7 +56,8 @@ def check_flags(flags: CardFlags, force: bool, *inputs: str) -> list[dict[str, A
         The scores of ``--card-bleu``; [] without it.
 
     Raises:
-        InputError: ``--card`` is missing, the card cannot be written, or a file is not JSON from sacrebleu.
+        InputError: another flag of the card is given without ``--card``, the card cannot be written, or the file of ``--card-bleu`` is not
+            JSON from sacrebleu.
     """
     if flags.card is None:
         for field in fields(flags):
@@ -95,7 +96,7 @@ def write(export: str, flags: CardFlags, scores: list[dict[str, Any]]) -> None:
 
     Args:
         export: path of the export.
-        flags: the flags, with ``card``.
+        flags: the flags. ``card`` must not be None.
         scores: the result of ``check_flags``.
 
     Raises:
@@ -206,13 +207,13 @@ def _use(export: str, source: Checkpoint, text: TextParts | None) -> str:
     if text:
         install = (
             "Install the plugin fairseq_reservoir: `pip install .` in a clone of its repository. If `translate` then needs torch, run "
-            "`bash scripts/setup.sh` there."
+            "`bash scripts/setup.sh` in the clone."
         )
     if packed_file.is_compact(packed_file.read_body(export)):
         install += " The file is compressed: also run `pip install constriction`."
     if "data-bin" in commands[0]:
         install += " `data-bin` is the output folder of fairseq-preprocess, run with the training dictionaries."
-    return "\n".join([f"{install} Then run this in the folder of the file:", "", "```sh", *commands, "```"])
+    return "\n".join([f"{install} Then run this in the folder of the model file:", "", "```sh", *commands, "```"])
 
 
 def _plain(text: str) -> str:

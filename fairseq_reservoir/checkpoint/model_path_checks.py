@@ -1,4 +1,4 @@
-"""Check flags of commands that read a model, before any file is read: names of files, numbers and required flags."""
+"""Check the flags of commands that read a model: file names, numbers, required flags and overrides."""
 
 import contextlib
 import dataclasses

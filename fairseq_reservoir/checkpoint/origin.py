@@ -1,7 +1,7 @@
 """Record the id of the training run, hashes of the dictionaries and the precision of matrix products in each checkpoint.
 
 fairseq's ``extra_state`` stores this record. The run id is a random number. A resumed run keeps its id. A training that starts from a
-checkpoint without its optimizer state is a new run. Checkpoints of plain fairseq and of earlier plugin versions have no run id.
+checkpoint but does not load its optimizer state is a new run. Checkpoints of plain fairseq and of earlier plugin versions have no run id.
 """
 
 import secrets
@@ -41,7 +41,9 @@ def without_run(state: dict[str, Any]) -> dict[str, Any]:
 def check_and_restore_run(
     trainer: Any, filename: str, extra_state: dict[str, Any] | None, reset_optimizer: bool
 ) -> None:
-    """Refuse other dictionaries than the task's. Restore the run id and the precision of matrix products of a resumed training.
+    """Refuse a checkpoint if its dictionaries differ from those of the task.
+
+    Restore the run id and the precision of matrix products of a resumed training.
 
     Raises:
         InputError: the checkpoint was trained with different dictionaries.

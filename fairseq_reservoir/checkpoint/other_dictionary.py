@@ -23,7 +23,7 @@ FLAG = "--allow-other-dictionary"
 ALLOW = "FAIRSEQ_RESERVOIR_ALLOW_OTHER_DICTIONARY"
 # Whether the flag has set the variable in this process.
 _set_by_flag = False
-_MAKES = {"source": "--srcdict", "target": "--tgtdict (with --joined-dictionary --srcdict)"}
+_MAKES = {"source": "--srcdict", "target": "--tgtdict, or --srcdict if you use --joined-dictionary"}
 
 
 def add_flag(parser: Any) -> None:
@@ -76,7 +76,7 @@ def refuse_other_dictionary(
 
 
 def refuse_other_words(given: str, trained: dict[str, Any] | None, dictionary: Any, side: str, name: str) -> None:
-    """Refuse a dictionary, called ``name`` in the message, if it has the size of ``trained`` but a different hash."""
+    """Refuse a dictionary if it has the size of ``trained`` but a different hash. The message calls the dictionary ``name``."""
     if trained is None or trained["entries"] != len(dictionary) or os.environ.get(ALLOW):
         return
     if trained["sha256"] != digest.of_symbols(dictionary.symbols):

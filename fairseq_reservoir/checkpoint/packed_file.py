@@ -41,7 +41,7 @@ def write(
     compact: bool = False,
     text: parts.TextParts | None = None,
 ) -> None:
-    """Write an export atomically. The new file is read and compared before it replaces an existing file.
+    """Write an export atomically. The new file is read back and checked before it replaces an existing file.
 
     Raises:
         InputError: the file cannot be written, or reading it returns other contents.
@@ -73,7 +73,7 @@ def write(
 def read(
     path: str | Path, check: Callable[[dict[str, Any], dict[str, Any]], None] | None = None
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """``export_file.read`` with torch's tensors."""
+    """Version of ``export_file.read`` that returns torch tensors."""
     body, tensors = export_file.read(path, check)
     return body, {name: to_torch(tensor) for name, tensor in tensors.items()}
 

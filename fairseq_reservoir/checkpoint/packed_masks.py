@@ -14,7 +14,7 @@ def pack_masks(model: torch.nn.Module, ledger: Ledger) -> dict[str, torch.Tensor
     """Pack the mask entries that have scores. Return the packed entries under the names of the scores.
 
     Pinned entries have no scores. They are random, and are drawn again when the export is loaded. Loading uses the packed entries as
-    scores. They select the same mask, because the model keeps the largest scores.
+    scores. These scores select the same mask, because the model keeps the largest scores.
 
     Raises:
         InputError: scores are NaN.
@@ -30,14 +30,14 @@ def pack_masks(model: torch.nn.Module, ledger: Ledger) -> dict[str, torch.Tensor
 
 
 def shapes_of_scales(ledger: Ledger) -> dict[str, tuple[int, int]]:
-    """Return the shapes of the scales of rounded weights by name. Only the state dict of an export has scales."""
+    """Map the name of each rounded weight's scales to their shape. Only the state dict of an export has scales."""
     shapes = {item.name: (item.scales, 1) for item in ledger.with_roles("rounded")}
     shapes |= {item.name: shapes[item.owner] for item in ledger.with_roles("tied") if item.owner in shapes}
     return {name_of_scales(name): shape for name, shape in shapes.items()}
 
 
 def pack_levels(model: torch.nn.Module, ledger: Ledger) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Return the packed level indices under the names of the latent weights, and the float32 scales.
+    """Return a pair: the packed level indices by the names of the latent weights, and the float32 scales by the names of the scales.
 
     Raises:
         InputError: latent weights are NaN.

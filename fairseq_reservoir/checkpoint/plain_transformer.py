@@ -37,7 +37,7 @@ def why_not_plain(model: Any) -> str | None:
 def flag_not_in_ctranslate2(model: Any) -> str | None:
     """Return a flag of the training that CTranslate2's Transformer does not support, or None.
 
-    CTranslate2 would ignore some of these flags. Its translations would then differ.
+    CTranslate2 would ignore some of these flags. Its translations would then differ from fairseq's translations.
     """
     flags = read(ModelFlags, model)
     found = {

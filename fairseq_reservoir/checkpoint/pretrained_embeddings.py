@@ -43,7 +43,7 @@ def read_embeddings(
         flag: the option that named the file, for messages.
 
     Returns:
-        indices of the found words in the dictionary, int64 (found,), and their vectors, float32 (found, embed_dim).
+        A pair: the dictionary indices of the found words, int64 (found,), and the vectors of these words, float32 (found, embed_dim).
 
     Raises:
         InputError: the file is missing or malformed, its vectors do not have ``embed_dim`` numbers, or it contains too few of the

@@ -32,8 +32,8 @@ _ROUNDINGS = ("fp32", "fp16", "bf16")
 def read_state_dict(path: str) -> dict[str, "torch.Tensor"]:
     """Return the state dict of the exported model, float32 as in fairseq's checkpoints.
 
-    Mask entries replace the scores. The model selects the same mask from them, because it keeps the largest scores. Levels replace the
-    latent weights, and the scales of the levels are added. Tied parameters share one tensor.
+    Mask entries replace the scores. From these entries, the model selects the same mask, because it keeps the largest scores. Levels
+    replace the latent weights. The state dict also contains the scales of the levels. Tied parameters share one tensor.
 
     Raises:
         InputError: the file is truncated, altered or not an export, or a random tensor drawn on this machine differs in some bits from the
@@ -116,7 +116,7 @@ def check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
 
 
 def _draw(name: str, random: dict[str, Any], seed: int) -> Array:
-    """Draw a random tensor, and round it if it was trained in half precision."""
+    """Draw a random tensor, and round it if the checkpoint's tensor was rounded to half precision."""
     recipe = {key: value for key, value in random.items() if key not in ("sha256", "rounded")}
     rounding = random.get("rounded", "fp32")
     if rounding not in _ROUNDINGS:

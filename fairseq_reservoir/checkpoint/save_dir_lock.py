@@ -1,8 +1,8 @@
 """Allow one training at a time in a ``--save-dir``. The file ``training.lock`` in this folder names the process that trains there.
 
 The package filelock is not used. Its version 4 does not delete the lock file at the end. On a file system without locks, version 4 fails if
-the error is not ENOSYS. Version 3, which torch also accepts, empties the lock file before it has the lock, so that the name of the other
-process is lost. In both versions, data loaders inherit the lock, and data loaders may outlive a killed training.
+the system reports an error other than ENOSYS. Version 3, which torch also accepts, empties the lock file before it has the lock, so that
+the name of the other process is lost. In both versions, data loaders inherit the lock, and data loaders may outlive a killed training.
 """
 
 import contextlib

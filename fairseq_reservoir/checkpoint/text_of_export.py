@@ -5,7 +5,7 @@ from ..text.parts import TextParts
 from . import export_file
 
 _ADVICE = (
-    "write an export with dictionaries by the command fairseq-reservoir export CHECKPOINT OUT.safetensors"
+    "to write an export with dictionaries, run fairseq-reservoir export CHECKPOINT OUT.safetensors"
     " --sentencepiece-model FILE (or --bpe-codes FILE, or --with-text)"
 )
 
@@ -19,7 +19,7 @@ def text_of_export(path: str) -> TextParts:
     if not str(path).endswith(export_file.SUFFIX):
         raise InputError(
             f"{path}: is not an export, because the name does not end in {export_file.SUFFIX}; {_ADVICE};"
-            " in Python, data=FOLDER can name the dictionaries instead"
+            " in Python, you can instead give the folder of the dictionaries with data=FOLDER"
         )
     text = export_file.read_text(path)
     if text is None:

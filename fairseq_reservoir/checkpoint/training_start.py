@@ -21,18 +21,19 @@ _DEFAULT = "checkpoint_last.pt"
 
 
 def check_start(config: Any, model: Any = None) -> None:
-    """Refuse to start from an export that lacks tensors, and refuse flags for initial values that a checkpoint would replace.
+    """Refuse to start from an export that lacks tensors. Refuse flags that set initial values if another flag would replace these values.
 
-    An export has mask entries in place of scores. Training with mask entries as scores would never restore a dropped weight: its score is
-    0, and its gradient is multiplied by the sign of the score, which is also 0. An export also has levels in place of latent weights.
+    An export has mask entries in place of scores. By default, training with mask entries as scores would never restore a dropped weight:
+    its score is 0, and the gradient of the score is multiplied by the sign of the score, which is also 0. An export also has levels in
+    place of latent weights.
 
     Args:
         config: fairseq's options of the group ``checkpoint``.
         model: options of the model.
 
     Raises:
-        InputError: the training would resume from an export, or start from an export with masks or rounded weights; ``--frozen-init``
-            contradicts another flag; or the file of ``--start-encoder-from`` or ``--start-decoder-from`` is missing or unused.
+        InputError: the training would resume from an export, or start from an export with masks or rounded weights; ``--frozen-init``,
+            ``--start-encoder-from`` or ``--start-decoder-from`` contradicts another flag; or the file of one of the last two is missing.
     """
     flags, checkpoints = read(ComponentOptions, model), read(CheckpointFlags, config)
     frozen_init = flags.frozen_init or "model"
@@ -111,9 +112,9 @@ def _is_frozen(names: set[str], freeze: str | None, spared: str | None) -> bool:
 def check_whole(config: Any) -> None:
     """Refuse to start from a file that is missing, corrupted or not a checkpoint.
 
-    fairseq trains from scratch if the file of ``--restore-file`` is missing or a folder, or if the file of ``--finetune-from-model`` is a
-    folder. Training from scratch is intended only if the default file, ``checkpoint_last.pt``, does not exist. A default file that is a
-    broken link is refused, because the user expects to resume from the link's target.
+    fairseq trains from scratch if ``--restore-file`` names a missing file or a folder, or if ``--finetune-from-model`` names a folder.
+    Training from scratch is intended only if the default file, ``checkpoint_last.pt``, does not exist. A default file that is a broken link
+    is refused, because the user expects to resume from the link's target.
 
     Raises:
         InputError: a file is not usable. The message names the flag, the file, and an intact checkpoint if there is one.

@@ -51,7 +51,7 @@ def check_architecture(cfg: Any) -> None:
 
 
 def check_task(cfg: Any) -> None:
-    """Refuse an unregistered task. Refuse an export without ``--data``.
+    """Refuse an unregistered task. Refuse to open an export if ``--data`` is not given.
 
     Raises:
         InputError: the task is not registered, or the folder of the dictionaries is not given.

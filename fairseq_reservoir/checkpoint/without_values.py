@@ -27,7 +27,10 @@ def without_values() -> Iterator[None]:
 
 
 class _SkipFills(TorchFunctionMode):
-    """Skip the functions in ``_FILL`` and ``Tensor.cpu`` for meta tensors. RoBERTa's initialisation copies each tensor to the CPU."""
+    """Skip ``Tensor.cpu`` and the functions in ``_FILL`` for meta tensors.
+
+    RoBERTa's initialisation calls ``Tensor.cpu`` on each tensor.
+    """
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -149,11 +149,12 @@ def test_files_without_text(of_numbers, tmp_path):
     for path, message in (
         (
             of_numbers.path,
-            r"checkpoint_last.pt: is not an export, because the name does not end in .safetensors; write an export with dictionaries by",
+            r"checkpoint_last.pt: is not an export, because the name does not end in .safetensors; "
+            "to write an export with dictionaries, run",
         ),
         (
             tmp_path / "a.safetensors",
-            "a.safetensors: is an export without dictionaries; write an export with dictionaries by",
+            "a.safetensors: is an export without dictionaries; to write an export with dictionaries, run",
         ),
         (tmp_path / "b.safetensors", "b.safetensors: no such file"),
     ):

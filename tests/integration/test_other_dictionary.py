@@ -70,7 +70,9 @@ def test_a_start_from_the_other_dictionary(model, texts, tmp_path, way):
     line, status = error_of(texts["other"], *flags, begin=RUN)
     given = {"finetune": "--finetune-from-model", "restore": "--restore-file", "decoder": "--start-decoder-from"}[way]
     side, makes = (
-        ("target", "--tgtdict (with --joined-dictionary --srcdict)") if way == "decoder" else ("source", "--srcdict")
+        ("target", "--tgtdict, or --srcdict if you use --joined-dictionary")
+        if way == "decoder"
+        else ("source", "--srcdict")
     )
     assert status == 2 and line.strip().splitlines()[-1] == (
         f"fairseq-train: error: {given} {path}: the model's {side} dictionary and {texts['other']}/dict.txt both have 12 entries, but "

@@ -1,7 +1,7 @@
-"""Cached CTranslate2 models. An export has one folder for each pair of versions, the converter's and CTranslate2's.
+"""Cache of CTranslate2 models. An export has one folder for each combination of a converter version and a CTranslate2 version.
 
-The name of a folder ends in a hash of the export's bytes, the converter's version and the version of CTranslate2. The file ``complete`` has
-the SHA-256 of all other files in the folder. A folder is written under a temporary name and renamed. If a folder is damaged, the export is
+The name of a folder ends in one hash of the export's bytes and both versions. The file ``complete`` contains the
+SHA-256 of all other files in the folder. A folder is written under a temporary name and renamed. If a folder is damaged, the export is
 converted again.
 """
 

@@ -52,7 +52,7 @@ class PositionLimits:
 
     @classmethod
     def of_export(cls, body: dict[str, Any]) -> "PositionLimits":
-        """Return the model's limits. The task may have a smaller limit of the source length."""
+        """Return the limits of the model. If the task has a smaller limit of the source length, return the task's limit."""
         task, model = (read(cls, _options_of(body, group)) for group in ("task", "model"))
         return cls(min(task.max_source_positions, model.max_source_positions), model.max_target_positions)
 
@@ -106,7 +106,7 @@ def check(path: str, body: dict[str, Any]) -> None:
     model = _options_of(body, "model")
     options = read(_Options, model)
     name = str(architecture_of(model))
-    # An architecture has its model's name, followed by the name of its sizes. Language models have no encoder.
+    # The name of an architecture starts with the name of its model. The name of a preset may follow. Language models have no encoder.
     if not f"{name}_".startswith(tuple(f"{known}_" for known in MODELS)) or not hasattr(
         model, "encoder_attention_heads"
     ):
@@ -129,7 +129,7 @@ def _other_flag(options: _Options) -> str | None:
         "--no-decoder-final-norm": options.no_decoder_final_norm and options.encoder_normalize_before,
         f"--activation-fn {options.activation_fn}": options.activation_fn not in _ACTIVATIONS,
         f"--frozen-dtype {options.frozen_dtype}": options.frozen_dtype != "fp32",
-        # Pinned entries are not stored but drawn again, by the selection of masks, which needs torch.
+        # Pinned entries are not stored. The code that selects masks draws them again, and this code needs torch.
         "--mask-random": options.mask_random,
         "--mask-pin": options.mask_pin,
     }
@@ -147,7 +147,7 @@ def _check_dictionaries(path: str, body: dict[str, Any], text: TextParts) -> Non
 def _refuse_undrawable(path: str, body: dict[str, Any], tensors: dict[str, Any]) -> None:
     """Refuse random orthogonal matrices that are not stored.
 
-    They can only be drawn with the same bits as in training if torch is installed.
+    Drawing them with the same bits as in training needs torch.
     """
     for name, random in body["random"].items():
         if name not in tensors and random.get("initialiser") == "orthogonal":

@@ -32,7 +32,7 @@ def open_translator(path: str, int8: bool = False) -> "CT2Translator":
         return CT2Translator(path, int8)
     except (InputError, OSError):
         raise
-    except Exception as error:  # a description from elsewhere may lack any entry
+    except Exception as error:  # a description that this plugin did not write may lack any entry
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:80]}"
         raise InputError(f"{path}: not usable for CTranslate2 ({reason})") from error
 
@@ -45,7 +45,7 @@ class CT2Translator:
 
     Args:
         path: path of the export.
-        int8: multiply in 8 bits. This is faster and changes the scores.
+        int8: multiply in 8 bits. This is faster than in float32, but changes the scores.
 
     Raises:
         InputError: the file is not usable, or CTranslate2 cannot represent the model of the file.
@@ -80,7 +80,7 @@ class CT2Translator:
         split_above: int = SPLIT_ABOVE,
         after_batch: Callable[[int], None] | None = None,
     ) -> list[list[Hypothesis]]:
-        """Return the best translations of each line. The arguments are those of ``checkpoint.translator.Translator``.
+        """Return the best translations of each line. The arguments are those of ``checkpoint.translator.Translator.hypotheses``.
 
         Raises:
             InputError: ``nbest`` is larger than ``beam``.
@@ -108,7 +108,7 @@ class CT2Translator:
         return translate_lines(lines, self.pieces, translate, split, batch_size, after_batch)
 
     def _log_not_empty(self, sources: list[list[str]]) -> list[float]:
-        """Return the logarithm of the probability that the first token of a translation is not the end of sentence, for each source.
+        """For each source, return the log-probability that the first token of the translation is not the end of sentence.
 
         Neither fairseq nor CTranslate2 allows an empty translation. Only CTranslate2 divides the probabilities of the first token by this
         probability.
