@@ -38,7 +38,7 @@ def _logging_unchanged():
     fairseq's module text_to_speech configures the root logger and recommends tensorboardX in a log line.
     """
     root, advice = logging.getLogger(), logging.getLogger("fairseq.tasks.text_to_speech")
-    # logging.basicConfig does nothing if the root logger has a handler. lastResort is the handler that Python uses without any.
+    # logging.basicConfig does nothing if the root logger has a handler. lastResort is Python's fallback handler.
     handler = None if root.handlers else logging.lastResort
     if handler:
         root.addHandler(handler)

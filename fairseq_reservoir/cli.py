@@ -101,7 +101,7 @@ def _prepare(known):
 
 
 def _import_user_dir(folder):
-    """Import a user's ``--user-dir`` as fairseq does. The plugin itself is already imported."""
+    """Import a user's ``--user-dir`` as fairseq does. The plugin's own folder is skipped, because it is already imported."""
     if folder is None or is_plugin(Path(folder)):
         return
     if not os.path.isfile(os.path.join(folder, "__init__.py")):  # pathlib raises for names of more than 255 bytes

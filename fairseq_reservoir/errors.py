@@ -61,7 +61,7 @@ def optional_package(name: str, needed_by: str) -> Any:
     """Import a package that may be missing.
 
     Args:
-        name: name of the package, in Python and for pip.
+        name: name of the package, which must be the same for ``import`` and for pip.
         needed_by: beginning of the error message, such as "--compact needs".
 
     Raises:

@@ -66,8 +66,8 @@ def check_out(path: str, force: bool, suffix: str, *inputs: str, what: str = "OU
         what: the flag or argument that gave the path.
 
     Raises:
-        InputError: ``path`` has another suffix, is a folder, has no writable parent folder, is one of ``inputs``, or exists and
-            ``force`` is false.
+        InputError: ``path`` does not end in ``suffix``, is a folder, has no writable parent folder, is one of ``inputs``, or exists
+            although ``force`` is false.
     """
     if not Path(path).name.endswith(suffix):
         raise InputError(f"{what} {path}: the name must end in {suffix}")
@@ -110,9 +110,9 @@ def replacing_together(paths: Sequence[str | Path], refusal: str = _REFUSAL):
     """Context manager that replaces several files together. It yields a temporary name for each of ``paths``.
 
     A reader never finds an old file together with a new one. All old files except the first are renamed to
-    ``path.<process id>.old`` before the first new file is renamed to its path. If the process is killed, the paths have all old files or
-    all new files, or some paths have no file. Old files are deleted only after all new files have been renamed. If the body raises, all
-    files are unchanged.
+    ``path.<process id>.old`` before the first new file is renamed to its path. After a kill, the files at the paths are all old or all
+    new, and some may be missing. Old files are deleted only after all new files have been renamed. If the body raises, all files are
+    unchanged.
 
     Args:
         paths: the files to write.
@@ -282,8 +282,8 @@ def fault_of_own_file(path, in_place: bool = True) -> str:
 
     Args:
         path: the path.
-        in_place: whether the existing file will be opened for writing. If a new file will replace it, hard links are allowed, because the
-            file keeps its content under its other name.
+        in_place: whether the existing file will be opened for writing. If false, a new file will replace the existing file. Hard links
+            are then allowed, because the old content stays available under the file's other name.
 
     Raises:
         OSError: the file's status cannot be read.

@@ -18,7 +18,7 @@ class ThreadOptions(Flags):
     threads: Optional[str] = option(
         None,
         "number of threads on a CPU. On a busy machine two threads are slower than one. The number changes the rounding of sums. "
-        "Default: torch's choice, or OMP_NUM_THREADS",
+        "Default: OMP_NUM_THREADS if it is set, else torch's choice",
         "N",
     )
 
@@ -29,10 +29,10 @@ class DictionaryOptions(Flags):
 
     allow_other_dictionary: bool = option(
         False,
-        "start from a model whose dictionary has as many entries as the one in DATA, but other words or another order. Each word then "
-        "starts with the vector of another word, so use this flag only if the vectors will be trained again. It changes "
-        "--finetune-from-model, --restore-file with --reset-optimizer, --start-encoder-from, --start-decoder-from and "
-        "--mask-embeddings-from, which refuse such a model by default",
+        "start from a model whose dictionary has as many entries as the dictionary in DATA, but other words or another order. Each word "
+        "then starts with the vector of another word, so use this flag only if the vectors will be trained again. Without this flag, "
+        "such a model is refused by --finetune-from-model, --restore-file with --reset-optimizer, --start-encoder-from, "
+        "--start-decoder-from and --mask-embeddings-from",
     )
 
 
@@ -42,7 +42,7 @@ class GenerationGraphOptions(Flags):
 
     cuda_graphs: bool = option(
         False,
-        "on a GPU, run each step of the decoder as one CUDA graph, because a small model otherwise waits for Python. Hypotheses are the "
-        "same except for rounding. The flag supports beam search with a single model, a Transformer of fairseq or of this package. Other "
-        "searches run without graphs, and the log gives the reason. No effect on a CPU",
+        "on a GPU, run each step of the decoder as one CUDA graph. Without graphs, a small model waits for Python. Hypotheses are the "
+        "same except for rounding. The flag supports beam search with a single model, which must be a Transformer of fairseq or of this "
+        "package. Other searches run without graphs, and the log gives the reason. No effect on a CPU",
     )

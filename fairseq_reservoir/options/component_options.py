@@ -37,9 +37,9 @@ class ComponentOptions(FreezeCacheOptions):
         "model",
         "initial values of the components that --freeze and --freeze-except freeze. model: the model's own values, drawn from --seed. "
         "orthogonal, glorot, kaiming_uniform, signed_constant: each matrix is drawn from --reservoir-seed and its name. diagonal: ones "
-        "on the diagonal and zeros elsewhere, also in matrices that are not square (the likely reading of the undefined "
-        '"diagonal zeroed" of Bogoychev, 2021). zero: zeros. With every value except model, biases become 0, LayerNorms get gain 1 and '
-        "bias 0, and rows of embeddings get length 1. Default: model",
+        "on the diagonal and zeros elsewhere, also in matrices that are not square (the likely meaning of "
+        '"diagonal zeroed", undefined in Bogoychev, 2021). zero: zeros. With every value except model, biases become 0, LayerNorms get '
+        "gain 1 and bias 0, and rows of embeddings get length 1. Default: model",
         "INIT",
         choices=tuple(freeze_spec.FROZEN_INITS),
         needs=("freeze", "freeze_except"),
@@ -59,8 +59,8 @@ class ComponentOptions(FreezeCacheOptions):
     frozen_adapter: Optional[str] = option(
         None,
         "train an adapter for every frozen matrix of attention and feed-forward blocks. The adapter is a low-rank matrix that is added to "
-        "the frozen matrix and starts at 0. lora: a product of two trained matrices (Hu et al., 2021). vera: trained vectors around two "
-        "random matrices that all layers share (Kopiczko et al., 2024)",
+        "the frozen matrix and starts at 0. lora: a product of two trained matrices (Hu et al., 2021). vera: a product of two random "
+        "matrices, which all layers share, scaled by trained vectors (Kopiczko et al., 2024)",
         "ADAPTER",
         choices=ADAPTERS,
     )

@@ -41,7 +41,7 @@ class ModelFlags:
 
 @dataclass
 class PositionFlags:
-    """Flags of models that limit the length of a sample."""
+    """Model flags that limit the length of a sample."""
 
     max_positions: Optional[int] = None
     max_target_positions: Optional[int] = None

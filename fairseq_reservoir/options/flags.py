@@ -10,7 +10,7 @@ from .fairseq_flags import ModelFlags
 from .number_rules import Rule, errors as number_errors, refuse, shown
 from .reading import read
 
-# Default of a seed option: a reference to --seed. hydra resolves it; on a command line, ``for_fairseq.namespaces`` does.
+# Default of a seed option: a reference to --seed. It is resolved by hydra or, on a command line, by ``for_fairseq.namespaces``.
 SEED = "${common.seed}"
 _RULES = "rules"
 

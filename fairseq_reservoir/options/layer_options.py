@@ -10,7 +10,7 @@ from .component_options import ComponentOptions, check_components
 from .flags import Flags, check, check_ranges, option
 
 NORMS = ("paper", "model")
-# Names from the tables of layers.frozen_dtype and layers.backskip. A test compares them.
+# Names from the tables of layers.frozen_dtype and layers.backskip. A test compares them with these tables.
 FROZEN_DTYPES = ("fp32", "bf16")
 ESTIMATORS = ("synthetic", "reinforce", "identity")
 WARMUP_UPDATES = 100
@@ -78,14 +78,15 @@ class FrozenLayerOptions(ComponentOptions):
     reservoir_kernel_sizes: str = option(
         "3,7,15,31",
         f"odd kernel sizes, up to {LONGEST_KERNEL}, of {kinds.listed(kinds.letters_where(kernel_sizes=True))} layers. The n-th size is "
-        "for the n-th layer of the stack from the bottom. All higher layers have the last size. Default: 3,7,15,31",
+        "for the n-th layer of the stack from the bottom. If the stack has more layers than sizes, the remaining layers have the last "
+        "size. Default: 3,7,15,31",
         "SIZES",
     )
     frozen_dtype: str = option(
         "fp32",
         "dtype of the matrices of wholly frozen layers, in memory and in matrix products. bf16 halves the memory of these "
-        "matrices, and is faster if the processor has bf16 instructions. With --bf16 the whole model is bf16 anyway. bf16 is refused "
-        "with --fp16. Default: fp32",
+        "matrices, and is faster than fp32 if the processor has bf16 instructions. With --bf16 the whole model is bf16 anyway. bf16 is "
+        "refused with --fp16. Default: fp32",
         "TYPE",
         choices=FROZEN_DTYPES,
     )

@@ -23,8 +23,8 @@ class Rule:
 
     Attributes:
         place: group and field in fairseq's configuration, such as ``optimization.clip_norm``.
-        above, at_least, below, at_most: bounds. A bound is a number, or the ``place`` of a flag that has this number as its value. In a
-            tuple of bounds, only the largest bound applies.
+        above, at_least, below, at_most: bounds. A bound is a number, or the ``place`` of another flag. In the second case, the value of
+            the other flag is the bound. In a tuple of bounds, only the largest bound applies.
         besides: allowed values outside the bounds, each with its meaning, such as ``{-1: "no limit"}``.
         only_with: the rule applies only if one of these names is chosen in the group, such as ``("inverse_sqrt",)``. If empty, the rule
             always applies.

@@ -22,7 +22,7 @@ from .reading import read
 _FLAGS_OF_FAIRSEQS_LAYER = ("quant_noise_pq", "scale_attn", "scale_fc", "scale_heads", "scale_resids")
 # Stack -> the option with the number of its reservoirs.
 _COUNTS = {"encoder": "reservoir_count", "decoder": "reservoir_decoder_count"}
-# Options that only have an effect together with a count, with their defaults.
+# Defaults of the options that have an effect only together with a count.
 _OF_COUNTS = {name: getattr(FrozenLayerOptions, name) for name in ("reservoir_type", "reservoir_placement")}
 
 
@@ -157,7 +157,7 @@ def check(options: Namespace, plans: Plans) -> None:
 
 
 def _check_flags_of_fairseqs_layer(flags, plans):
-    """Refuse flags that only fairseq's own layers support if the plan has trained layers of other kinds.
+    """If the plan has trained layers that are not fairseq's own, refuse flags that only fairseq's own layers support.
 
     Such a flag would change only some of the trained layers, which would make a comparison of layer kinds unfair.
     """

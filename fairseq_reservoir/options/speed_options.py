@@ -15,8 +15,8 @@ def regenerate_option(**rules: Any) -> Any:
     return option(
         False,
         "when translating or scoring, do not keep random tensors in memory. The random tensors of a layer are drawn from the seed when the "
-        "layer runs, and released when the next layer runs. Results have the same bits. With fairseq-generate, fairseq-interactive and "
-        "fairseq-eval-lm, use --model-overrides \"{'regenerate_weights': True}\". The flag is refused in training",
+        "layer runs, and released when the next layer runs. Results stay the same to the last bit. With fairseq-generate, "
+        "fairseq-interactive and fairseq-eval-lm, use --model-overrides \"{'regenerate_weights': True}\". The flag is refused in training",
         **rules,
     )
 
@@ -70,8 +70,8 @@ class FreezeCacheOptions(FastOptions):
     )
     freeze_cache_dtype: str = option(
         "exact",
-        "dtype in which --freeze-cache stores fp32 outputs. exact: unchanged. bf16, fp16: rounded, which halves the memory; the "
-        "first epoch already uses the rounded outputs. Default: exact",
+        "dtype in which --freeze-cache stores fp32 outputs. exact: unchanged. bf16, fp16: rounded, so that they need half the "
+        "memory. The first epoch already uses the rounded outputs. Default: exact",
         "TYPE",
         choices=tuple(DTYPES),
         needs=("freeze_cache",),

@@ -13,7 +13,7 @@ from .speed_options import FastOptions, regenerate_option
 
 # Every matrix keeps at least one weight. With a smaller share, the scale of this weight would overflow.
 SMALLEST_SHARE = 1e-9
-# Names from the tables of masks.masked_weight and masks.levels. A test compares them.
+# Names from the tables of masks.masked_weight and masks.levels. A test compares them with these tables.
 WEIGHT_INITIALISERS = ("kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "signed_constant")
 UNSCALED = "_unscaled"
 WEIGHT_INITS = (
@@ -43,12 +43,12 @@ class MaskOptions(FastOptions):
     )
     mask_init_weights: str = option(
         "signed_fairseq",
-        "distribution of the random weights: kaiming_uniform (as the paper's text says; learns slowly), kaiming_normal, "
-        "xavier_uniform, xavier_normal, signed_constant (plus or minus Kaiming's standard deviation), signed_fairseq (plus or minus the "
-        "standard deviation of fairseq's initial values for this matrix, which is smaller in attention; training is much faster), or "
-        "paper_code (as the paper's models were trained: Xavier in attention, Kaiming uniform elsewhere, and N(0, 0.02^2) everywhere in a "
-        "RoBERTa). All except paper_code, kaiming_uniform_unscaled and xavier_uniform_unscaled are scaled by sqrt(1 / kept share). "
-        "Default: signed_fairseq",
+        "distribution of the random weights. kaiming_uniform: as in the paper's text; learns slowly. signed_constant: plus or minus "
+        "Kaiming's standard deviation. signed_fairseq: plus or minus the standard deviation of fairseq's initial values for this matrix. "
+        "This deviation is smaller than Kaiming's, and the model learns much faster than with kaiming_uniform. paper_code: as the paper's "
+        "models were trained, with Xavier in attention and Kaiming uniform elsewhere, or with N(0, 0.02^2) everywhere in a RoBERTa. Other "
+        "values: kaiming_normal, xavier_uniform, xavier_normal. All except paper_code, kaiming_uniform_unscaled and "
+        "xavier_uniform_unscaled are scaled by sqrt(1 / kept share). Default: signed_fairseq",
         "INIT",
         choices=WEIGHT_INITS,
         excludes=_NOT_TRAINED,
@@ -120,8 +120,8 @@ class MaskOptions(FastOptions):
         None,
         "control experiment without masks: train the matrices, and round them to a few bits whenever they are used. sign: 1 bit, plus or "
         "minus one scale for each row; ternary: -1, 0 or 1 times a scale, as in BitNet b1.58; or a number of levels from 3 to 16, with a "
-        "scale for each row. With --mask-share layer, all layers of a stack share one layer's matrices; with none, each layer has its own. "
-        "The initial values have the standard deviation of fairseq's",
+        "scale for each row. With --mask-share layer, all layers of a stack share one layer's matrices. With --mask-share none, each layer "
+        "has its own matrices. The initial values have the same standard deviation as fairseq's initial values",
         "LEVELS",
     )
     mask_embeddings: str = option(

@@ -1,7 +1,7 @@
 """Memory-saving inference: draw a layer's random tensors when the layer runs, instead of storing the random tensors of all layers.
 
 At most one layer's random tensors are in memory. They are kept until another layer needs its tensors, because one layer may run many times.
-Examples are the only frozen layer of a decoder, and the random layer that a supermask model applies at every depth.
+Such a layer is, for example, the only frozen layer of a decoder, or the random layer that a supermask model applies at every depth.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from .recipe import Recipe
 
-# Dtypes in which the model may have been trained. Drawn values are rounded to that dtype.
+# Dtypes in which the model may have been trained. Drawn values are rounded to the dtype of the training.
 ROUNDINGS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class DrawnTensor:
-    """A parameter or buffer of ``owner``. A forward pass of its layer draws the values, which stay until another layer draws its tensors.
+    """A parameter or buffer of ``owner``. A forward pass of its layer draws the values. They stay until another layer draws its tensors.
 
     Args:
         owner, name: the module and the name of its tensor.
@@ -55,7 +55,7 @@ class DrawnTensor:
         return drawn
 
     def is_there(self) -> bool:
-        """Return whether the tensor has its unrounded values. A conversion of the whole model may have rounded them."""
+        """Return whether the values are in memory, and no conversion of the whole model to another dtype has rounded them."""
         return self.tensor.numel() > 0 and not (self.keeps_dtype and self.tensor.dtype != self.dtype)
 
     def release(self) -> None:

@@ -18,7 +18,7 @@ _VECTORS: dict[str, Callable[..., Floats]] = {
     "bias_uniform": initialisers.bias_uniform,
 }
 INITIALISERS = {**initialisers.MATRIX_INITIALISERS, **_VECTORS, "embedding_normal": initialisers.embedding_normal}
-OF_ANY_SHAPE = {*_VECTORS, "zero"}  # initialisers that accept any shape, even a scalar's
+OF_ANY_SHAPE = {*_VECTORS, "zero"}  # initialisers that accept any shape, even the shape of a scalar
 _EXACT = initialisers.EXACT | _VECTORS.keys()
 
 
@@ -46,7 +46,7 @@ class Recipe:
 
     @property
     def exact(self) -> bool:
-        """Whether every machine draws the same bits. Otherwise values differ between machines by about 1e-6 (see ``philox``)."""
+        """Whether every machine draws the same bits. If false, values differ between machines by about 1e-6 (see ``philox``)."""
         return self.initialiser in _EXACT
 
     def draw(self, seed: int) -> "torch.Tensor":

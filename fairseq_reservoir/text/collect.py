@@ -78,7 +78,7 @@ def collect(flags: TextFlags, model: bytes, task: Any) -> TextParts:
         task: fairseq's task with the dictionaries.
 
     Raises:
-        InputError: the task is not ``translation``, or the SentencePiece model or BPE codes do not fit the dictionaries or the data.
+        InputError: the task is not ``translation``, or the subword model does not fit the dictionaries or the data.
     """
     if type(task) is not TranslationTask:
         raise InputError(f"--with-text: needs a model of the task translation; this model has {type(task).__name__}")

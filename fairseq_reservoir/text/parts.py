@@ -1,12 +1,13 @@
 """Text parts of an export: dictionaries and the SentencePiece model or BPE codes, packed into one byte string.
 
-The parts are concatenated: source dictionary, target dictionary (unless it equals the source dictionary), SentencePiece model or
-BPE codes. LZMA2 compresses all parts together, because a dictionary and its subword model contain much of the same text. The compressor's
-settings are constants of this module, and at most ``MOST_BYTES`` are decompressed. This limits the memory that a forged file can occupy.
+The parts are concatenated in this order: source dictionary, target dictionary (unless it equals the source dictionary), subword model
+(SentencePiece model or BPE codes). LZMA2 compresses all parts together, because a dictionary and its subword model contain much of the
+same text. The compressor's settings are constants of this module, and at most ``MOST_BYTES`` are decompressed. This limits the memory
+that a forged file can occupy.
 
 The entry ``text`` in an export's description has the keys ``languages``, ``pieces`` (one of ``KINDS``), ``tokenizer``,
 ``dash_splits``, ``lowercase``, ``parts`` (the size of each part in bytes) and ``sha256`` (of all parts together). A dictionary has
-one symbol per line, without fairseq's four special symbols and without counts, which are not needed after training.
+one symbol per line, without fairseq's four special symbols and without counts. Counts are not needed after training.
 """
 
 import hashlib
@@ -30,11 +31,11 @@ _LANGUAGE = re.compile(r"[\w.-]{1,40}")  # used in file names
 
 @dataclass(frozen=True)
 class TextParts:
-    """Dictionaries of a model, and the settings to convert text into their symbols and back.
+    """Dictionaries of a model, and the settings to convert text into dictionary symbols and back.
 
     Attributes:
         languages: source and target language, such as en, de.
-        source, target: symbols of the dictionaries after fairseq's four special symbols.
+        source, target: symbols of the dictionaries, without fairseq's four special symbols.
         kind: the subword model, one of ``KINDS``. ``words`` means that words are not split.
         model: the SentencePiece model or the BPE codes; empty for ``words``.
         tokenizer: ``moses``, or empty.

@@ -43,9 +43,9 @@ class Pieces:
         return self.cut_tokens(self._tokenize(line) if self._tokenize else line)
 
     def cut_tokens(self, line: str) -> list[str]:
-        """Split a tokenized line into symbols. A piece that contains white space is split there, as in fairseq's ``tokenize_line``.
+        """Split a tokenized line into symbols. A piece is split at any white space in it, as in fairseq's ``tokenize_line``.
 
-        A word that is a special symbol of fairseq, such as ``</s>``, becomes the unknown word. It does not end the sentence.
+        A word that is a special symbol of fairseq, such as ``</s>``, becomes the unknown word, so it does not end the sentence.
         """
         symbols = " ".join(self._cut_words(line)).split()
         return ["<unk>" if symbol in _SPECIAL else symbol for symbol in symbols]
@@ -70,7 +70,7 @@ class Pieces:
 
 
 def _tokenizer(text: TextParts, name: str) -> tuple[Any, Any]:
-    """Moses' tokenizer and detokenizer with the settings of fairseq's ``--tokenizer moses``, or (None, None)."""
+    """Moses' tokenizer and detokenizer with the settings of fairseq's ``--tokenizer moses``; (None, None) if text is not tokenized."""
     if not text.tokenizer:
         return None, None
     sacremoses = optional_package("sacremoses", f"{name}: its text parts need")

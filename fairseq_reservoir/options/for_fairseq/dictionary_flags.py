@@ -16,7 +16,7 @@ from .. import generation_rules
 from ..fairseq_flags import SchedulerFlags, TaskFlags
 from ..reading import read
 
-# Options of a task with arguments of generation in JSON.
+# Task options that contain options of generation, as a dictionary in JSON.
 _OF_GENERATION = ("eval_bleu_args", "generation_args", "eval_args")
 _TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 

@@ -23,7 +23,7 @@ from .transformer import as_transformer_config
 
 DEPTHS = {"decoder": 6}
 # ``large`` has the sizes of fairseq's transformer_lm_big. ``base`` has the sizes of transformer_lm, but shares input and output
-# embeddings, and has LayerNorms before the blocks, as transformer_lm_big has. ``tiny`` and ``study`` are ours.
+# embeddings. Its LayerNorms are before the blocks, as in transformer_lm_big. ``tiny`` and ``study`` are ours.
 SIZES = {
     name: {
         "decoder_embed_dim": width,

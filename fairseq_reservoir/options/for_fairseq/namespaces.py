@@ -31,7 +31,7 @@ def fill_defaults(args, dataclass) -> None:
 
 
 def follow_seed(args, name: str) -> None:
-    """If the seed option ``name`` is missing, set it to ``--seed``. A namespace cannot resolve its default, ``${common.seed}``."""
+    """If the seed option ``name`` is missing, set it to ``--seed``. A namespace cannot resolve the option's default, ``${common.seed}``."""
     if not hasattr(args, name):
         setattr(args, name, getattr(args, "seed", _OF_OTHER_GROUPS["seed"]))
 

@@ -26,12 +26,12 @@ SIZES = {
 
 @dataclass
 class ReservoirRobertaOptions(FrozenLayerOptions, EncoderPlanOptions):
-    """The flags that ``reservoir_roberta`` adds to fairseq's."""
+    """The flags that ``reservoir_roberta`` adds to fairseq's flags of ``roberta``."""
 
 
 @dataclass
 class SupermaskRobertaOptions(MaskOptions, RobertaVectorOptions):
-    """The flags that ``supermask_one_layer_roberta`` adds to fairseq's."""
+    """The flags that ``supermask_one_layer_roberta`` adds to fairseq's flags of ``roberta``."""
 
 
 def add_flags(parser, options) -> None:
@@ -41,7 +41,7 @@ def add_flags(parser, options) -> None:
 
 
 def complete_options(args, task) -> Namespace:
-    """Copy and complete the options of a RoBERTa. A missing number of positions becomes the length of the task's longest sample."""
+    """Copy and complete the options of a RoBERTa. If ``max_positions`` is missing, set it to the task's limit on the length of a sample."""
     options = as_namespace(args)
     flags = read(PositionFlags, options)
     if flags.max_positions is None:
