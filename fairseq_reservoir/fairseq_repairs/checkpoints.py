@@ -33,7 +33,7 @@ def load_no_programs():
 def trust_classes_in_checkpoints():
     """Let ``torch.load`` read fairseq's checkpoints.
 
-    Since torch 2.6, ``torch.load`` unpickles only a list of harmless classes. fairseq stores the model's flags as an
+    Since torch 2.6, ``torch.load`` unpickles only objects of listed, harmless classes. fairseq stores the model's flags as an
     ``argparse.Namespace``, and with ``--eval-bleu`` also n-gram counts as numpy arrays. Without this repair, resuming, generating and
     validating end with ``Unsupported global: argparse.Namespace``.
     """
@@ -44,10 +44,10 @@ def trust_classes_in_checkpoints():
 def prune_each_stack_once():
     """Prune each stack only once with ``--encoder-`` and ``--decoder-layers-to-keep`` (fairseq #1403).
 
-    ``prune_state_dict`` drops every layer that no list contains. If only one stack has a list, all layers of the other stack are removed. A
-    training renumbers the kept layers and saves them together with the list. When fairseq resumes or translates, it prunes the kept layers
-    again, and ends with "Missing key(s) in state_dict". With an architecture of ``TransformerModel``, no list from the command line works,
-    because fairseq parses the list as numbers and later expects text.
+    Each flag gives a list of layers. ``prune_state_dict`` drops every layer that no list contains. If only one stack has a list, all
+    layers of the other stack are removed. A training renumbers the kept layers and saves them together with the list. When fairseq
+    resumes or translates, it prunes the kept layers again, and ends with "Missing key(s) in state_dict". With an architecture of
+    ``TransformerModel``, no list from the command line works, because fairseq parses the list as numbers and later expects text.
 
     With this repair, a stack that has as many layers as its list has numbers is not pruned again. ``trainer.reading_flags`` calls
     ``write_layers_as_text``.

@@ -104,8 +104,8 @@ def owners_of_unknown(command: str | None, unrecognized: list[str], words: list[
     Args:
         command: name of the command, such as ``fairseq-train``.
         unrecognized: the words of the command line that argparse does not recognize.
-        words: the whole command line. If a flag belongs to several choices, the first ones named are most similar to those on the command
-            line.
+        words: the whole command line. If a flag belongs to several choices, the choices most similar to those on the command line are
+            named first.
     """
     flags = [word.split("=")[0] for word in unrecognized if word.startswith("--")]
     found = ""

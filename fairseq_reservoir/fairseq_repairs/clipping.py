@@ -13,7 +13,7 @@ from .repair import repair, wrap
     needed=lambda: "if torch.cuda.is_available()" in inspect.getsource(inspect.unwrap(utils.clip_grad_norm_)),
 )
 def clip_where_the_gradients_are() -> None:
-    """Clip gradients on their own device with ``--cpu`` on a machine with a GPU.
+    """Clip gradients on the CPU with ``--cpu``, even if the machine has a GPU.
 
     If torch has a GPU, fairseq computes the clipping factor on the GPU even with ``--cpu``, and then multiplies gradients on the CPU by
     the factor. The first update with ``--clip-norm`` ends with ``RuntimeError: scalar tensor is expected to be on cpu but is on cuda:0``.

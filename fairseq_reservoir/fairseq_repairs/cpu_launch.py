@@ -28,7 +28,7 @@ from .repair import repair
 def start_processes_on_cpus():
     """Start several ranks on CPUs, and report an ``InputError`` of a rank in one line.
 
-    This function only has the repair's name. ``trainer.preflight`` calls the repair itself, ``call_main``.
+    This function is empty, and only registers the repair. The repair itself is ``call_main``, which ``trainer.preflight`` calls.
     """
 
 
@@ -89,7 +89,9 @@ def complete_flags(flags, training):
         elif flags.distributed_world_size > 1:
             meet_on_this_machine(flags)
     elif flags.distributed_init_method == "env://" and not {"MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
-        raise InputError("--distributed-init-method env://: set MASTER_ADDR and MASTER_PORT, or start with torchrun")
+        raise InputError(
+            "--distributed-init-method env://: set MASTER_ADDR and MASTER_PORT, or start the command with torchrun"
+        )
     elif flags.distributed_init_method == "env://":
         launch_variables.check_meeting_point()
     if flags.distributed_init_method is not None and flags.distributed_backend == "nccl":
@@ -206,9 +208,10 @@ def send_input_error(main, errors, cfg, **kwargs):
 def start_workers_as_in_one_process():
     """Let a spawned rank start the workers of its data loaders by fork, as a command with one rank does.
 
-    A spawned process spawns its children too. Each worker of each epoch would import torch and fairseq again, which takes seconds of CPU
-    time, and would unpickle its own copy of the data. fairseq.pdb creates a lock at its import, and Python does not remove the name of a
-    lock that a spawned process creates before it begins its work. At the end of the training, Python would warn of leaked semaphores.
+    By default, a spawned process also starts its own children by spawn. Each worker of each epoch would import torch and fairseq again,
+    which takes seconds of CPU time, and would unpickle its own copy of the data. fairseq.pdb creates a lock when it is imported. If a
+    spawned process creates a lock before its own work begins, Python does not remove the lock's name. At the end of the training, Python
+    would then warn of leaked semaphores.
     """
     multiprocessing.set_start_method(None, force=True)
 

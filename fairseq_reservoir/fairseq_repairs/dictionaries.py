@@ -81,8 +81,8 @@ def keep_overwrite_flags():
     """Write ``#fairseq:overwrite`` after a word that occurs twice in a dictionary (fairseq #3705).
 
     With this mark, a dictionary FILE may repeat a word such as ``<s>``. ``fairseq-preprocess --srcdict FILE`` reads the mark, but writes a
-    dictionary without the mark, which no command can read ("Duplicate word found"). To repair ``fairseq-preprocess``, give it the plugin
-    with ``--user-dir``.
+    dictionary without the mark. No command can read this dictionary ("Duplicate word found"). To repair ``fairseq-preprocess``, give it
+    the plugin with ``--user-dir``.
     """
 
     def _save(original, dictionary, f, kv_iterator):

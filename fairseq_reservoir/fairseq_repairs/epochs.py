@@ -55,7 +55,10 @@ def keep_batches_when_resuming():
 
 @contextlib.contextmanager
 def batches_of_epoch(trainer, epoch: int):
-    """Context in which ``ReservoirTrainer`` creates its batches. It stores the epoch number that fairseq adds to ``--seed``, if any."""
+    """Context in which ``ReservoirTrainer`` creates its batches.
+
+    The context stores the epoch number that fairseq adds to ``--seed``, or 0 if fairseq adds none.
+    """
     token = _added.set(epoch if trainer.cfg.dataset.update_ordered_indices_seed else 0)
     try:
         yield

@@ -61,7 +61,7 @@ def _error_of_a_file(error):
 
 
 def _is_given(name):
-    """Whether a file name may come from the user. For example, ``ninja`` does not, because torch itself runs this program."""
+    """Whether a file name may come from the user. For example, a missing ``ninja`` is not the user's mistake, because torch runs it."""
     words = sys.argv[1:]
     return os.sep in name or any(name in (word, word.partition("=")[2], *re.split("[=:,]", word)) for word in words)
 
@@ -69,7 +69,7 @@ def _is_given(name):
 def fairseq_command() -> str | None:
     """Return the name of the running fairseq command, or None in any other program.
 
-    The console scripts are named ``fairseq-*``; ``python -m fairseq_cli.eval_lm`` is ``fairseq-eval-lm``.
+    The console scripts are named ``fairseq-*``. For ``python -m fairseq_cli.eval_lm``, the result is ``fairseq-eval-lm``.
     """
     program = Path(sys.argv[0]) if sys.argv else Path()
     if program.parent.name == "fairseq_cli":

@@ -47,7 +47,7 @@ def prepare(parser, words) -> None:
 
 
 def error_without_arch(error: RuntimeError) -> Exception:
-    """Convert the RuntimeError without a message that fairseq raises if ``--arch`` is missing. Return other errors unchanged."""
+    """If ``--arch`` is missing, convert fairseq's RuntimeError, which has no message. Return other errors unchanged."""
     if refuse_flags_in_one_line.is_applied and fairseq_command() == "fairseq-train" and not error.args:
         return InputError("--arch: not given; for example, --arch reservoir_transformer_study")
     return error

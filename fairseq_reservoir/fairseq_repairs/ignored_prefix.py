@@ -9,7 +9,7 @@ from .repair import repair, wrap
 
 @repair("ignored-prefix")
 def count_no_ignored_prefix():
-    """Exclude the tokens that ``--ignore-prefix-size`` ignores from the count ``ntokens`` (fairseq PR #4842).
+    """Make the count ``ntokens`` exclude the tokens that ``--ignore-prefix-size`` ignores (fairseq PR #4842).
 
     fairseq omits the prefix from the sum of the losses, but counts its tokens in ``ntokens`` and ``sample_size``. Losses, perplexity and
     gradients are therefore too small. The defect concerns ``label_smoothed_cross_entropy`` and all its subclasses. In

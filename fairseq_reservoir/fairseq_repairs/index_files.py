@@ -86,7 +86,8 @@ def check(prefix: str, implementation: str | None = None, every_sentence: bool =
     Args:
         prefix: path without .idx and .bin. The two files must exist.
         implementation: the value of ``--dataset-impl``, if given.
-        every_sentence: also compare the offset and length of every sentence. This takes about 0.1 s for 10 million sentences.
+        every_sentence: also check that the offsets and lengths of all sentences fit each other. This takes about 0.1 s for 10 million
+            sentences.
 
     Raises:
         InputError: the files are damaged, or do not fit ``implementation``.
@@ -99,7 +100,7 @@ def check(prefix: str, implementation: str | None = None, every_sentence: bool =
     expected = (_mmap_bytes if index.magic == _MMAP else _legacy_bytes)(index, every_sentence)
     if found != expected:
         raise InputError(
-            f"{prefix}.bin: is damaged (it has {found:,} bytes, but {prefix}.idx describes {expected:,}); {MAKE_IT}, with its .idx"
+            f"{prefix}.bin: is damaged (it has {found:,} bytes, but {prefix}.idx describes {expected:,}); {MAKE_IT}, together with its .idx"
         )
 
 
@@ -187,7 +188,10 @@ def _read_header(prefix: str) -> _Index | None:
         version, code, item_size, count, shapes = struct.unpack_from("<QQQQQ", head, len(_LEGACY))
         start, expected = 48, 48 + 16 * (count + 1) + 8 * shapes
     else:
-        _refuse(prefix, f"it begins with {head[:9]!r}, but an index begins with 'MMIDIDX' or 'TNTIDX' and a header")
+        _refuse(
+            prefix,
+            f"it begins with {head[:9]!r}, but an index begins with a complete header that starts with 'MMIDIDX' or 'TNTIDX'",
+        )
     dtype = np.dtype(_code_to_dtype.get(code, np.float64))
     if version != 1:
         _refuse(prefix, f"version {version}; only version 1 exists")
@@ -257,4 +261,4 @@ def _last(count: int) -> list[tuple[int, int]]:
 
 
 def _refuse(prefix: str, what: str) -> NoReturn:
-    raise InputError(f"{prefix}.idx: is damaged ({what}); {MAKE_IT}, with its .bin")
+    raise InputError(f"{prefix}.idx: is damaged ({what}); {MAKE_IT}, together with its .bin")

@@ -37,7 +37,7 @@ def current_session() -> Session | None:
 
 
 def call_in_a_session(original, cfg, main, **kwargs):
-    """Run a fairseq command, inside a ``Session`` if it is ``fairseq-interactive``.
+    """Run a fairseq command. If the command is ``fairseq-interactive``, run it inside a ``Session``.
 
     The functions of ``fairseq-interactive`` are hooked only when the command runs, because importing its module configures logging.
     """

@@ -32,8 +32,8 @@ def save_where_an_epoch_ends():
 
     With an interval of N updates, fairseq writes ``checkpoint_EPOCH_UPDATES.pt`` only within an epoch. If update N, 2N, ... is the last of
     an epoch, fairseq assumes that ``checkpointEPOCH.pt`` is written instead. But that file is not written with ``--no-epoch-checkpoints``,
-    or in an epoch that ``--save-interval`` skips. If ``checkpoint_last.pt`` and ``checkpoint_best.pt`` do not contain these weights either,
-    they are lost.
+    or in an epoch that ``--save-interval`` skips. If ``checkpoint_last.pt`` and ``checkpoint_best.pt`` do not contain the weights of this
+    update either, the weights are lost.
 
     This repair writes ``checkpoint_EPOCH_UPDATES.pt`` if ``checkpointEPOCH.pt`` is not written. EPOCH is the epoch that ends. A run
     resumed from this checkpoint begins the next epoch. ``--keep-interval-updates`` counts and deletes the checkpoint like the others.

@@ -26,8 +26,8 @@ def remember_bad_epochs():
     """Keep the number of bad epochs of ``reduce_lr_on_plateau`` in a resumed run (fairseq PR #4071).
 
     fairseq saves the best validation loss, but not the number of epochs since then. It also saves an epoch's checkpoint before it passes
-    the epoch's validation loss to the schedule. A resumed run therefore never passes this loss. ``ReservoirTrainer`` calls
-    ``step_after_epoch``.
+    the epoch's validation loss to the schedule. In a resumed run, the schedule therefore never receives this loss.
+    ``ReservoirTrainer`` calls ``step_after_epoch``.
     """
     LR_SCHEDULER_REGISTRY[_NAME] = ResumableReduceLROnPlateau
 
@@ -35,7 +35,7 @@ def remember_bad_epochs():
 def step_after_epoch(trainer, extra_state: dict | None) -> None:
     """Pass the validation loss in a loaded checkpoint to the schedule, if an uninterrupted run would have passed it.
 
-    After saving the checkpoint, an uninterrupted run passes the loss at the end of an epoch, if ``--validate-interval`` or
+    At the end of an epoch, an uninterrupted run first saves the checkpoint. It then passes the loss if ``--validate-interval`` or
     ``--validate-interval-updates`` requires a validation. If a validation was made only because the run stopped, its loss is not passed.
     """
     if not remember_bad_epochs.is_applied or not extra_state:

@@ -17,8 +17,8 @@ def write_times_into_log_files():
     """Write the time of day into each line of ``--log-file``, and each record once.
 
     fairseq gives its file handlers no format. It adds a handler at the start of each epoch, so the records of epoch N appear N times. The
-    configuration, the first line, is written before a hook is called, and stays without its time. ``trainer.building`` calls
-    ``format_log_file`` before the task is set up.
+    first line of the file, the configuration, is written before any hook is called, so this line has no time. ``trainer.building``
+    calls ``format_log_file`` before the task is set up.
     """
     wrap(progress_bar, "progress_bar", add_one_handler)
 

@@ -52,7 +52,7 @@ def score_every_token() -> None:
 
 @repair("long-sentences")
 def name_long_sentences():
-    """Report sentences that are too long for a model in one line (fairseq #257).
+    """Report, in one line, sentences that are too long for a model (fairseq #257).
 
     fairseq raises an exception with the number of one sentence. A training raises it only after the first epoch, and
     ``fairseq-interactive`` raises it in the middle of a session. With this repair, a training checks its validation data when it starts.
@@ -81,7 +81,7 @@ def read_flags(parser, flags, words) -> None:
     """Store the flags of ``fairseq-eval-lm`` for ``filter_indices_by_size``.
 
     Raises:
-        InputError: ``--context-window`` is negative, or as long as the block, so that no token would be scored.
+        InputError: ``--context-window`` is negative, or leaves no token of a block to score.
     """
     if not score_every_token.is_applied:
         return

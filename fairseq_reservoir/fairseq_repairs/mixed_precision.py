@@ -23,11 +23,11 @@ FP32_WEIGHTS = "fp32_weights"
 
 @repair("amp")
 def unscale_once() -> None:
-    """Divide gradients by the loss scale of ``--amp`` once.
+    """Divide gradients by the loss scale only once with ``--amp``.
 
-    Before clipping, fairseq passes torch's optimizer to the scaler. For the step, it passes its own wrapper of that optimizer. The scaler
-    treats the optimizer and the wrapper as two optimizers, and divides the gradients twice. The steps of SGD are then divided by the loss
-    scale. The gradients of Adam become as small as eps, and its moments jump each time the scale grows.
+    Before clipping, fairseq passes torch's optimizer to the scaler. For the step, fairseq passes its own wrapper of the optimizer. The
+    scaler treats the optimizer and the wrapper as two optimizers, and divides the gradients twice. The steps of SGD are then divided by
+    the loss scale. The gradients of Adam become as small as eps, and its moments jump each time the scale grows.
     """
 
     class AMPOptimizer(optim.AMPOptimizer):

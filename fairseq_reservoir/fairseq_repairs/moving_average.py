@@ -20,8 +20,8 @@ def keep_untrained_tensors_in_ema():
 
     fairseq averages every tensor of the model. With a decay d, ``d * x + (1 - d) * x`` is not exactly ``x`` in floating point, so a frozen
     tensor changes a little with every update. An integer buffer ends the run ("result type Float can't be cast to ... Long"). With this
-    repair, fairseq averages only trained tensors. In all other tensors, an entry of the average that already equals the current value stays
-    as it is, and the other entries are averaged.
+    repair, fairseq averages only trained tensors. For the other tensors, the repair keeps each entry of the average that already equals the
+    current value, and averages only the entries that differ.
 
     Without this repair, fairseq averages a tied tensor once for each of its names. With two names and a decay of 0.9, the new value then
     has a weight of 0.19 in the average, not 0.1.

@@ -25,7 +25,7 @@ _FLAGS: dict[str, str | None | dict[str, str | None]] = {
     "--embed-no-mask": "--mask-embeddings frozen",
     "--weight-trainable": "--mask-embeddings trained",
     "--load-ckpt": {"embed": "--mask-embeddings-from CHECKPOINT"},
-    "--scale-fan": "the default; remove it",
+    "--scale-fan": "this is the default; remove it",
     "--mask-init": None,
     "--mask-constant": None,
     "--share-bias": None,

@@ -67,7 +67,7 @@ def broadcast_checkpoints():
 
     Rank 0 reads the checkpoint and broadcasts it. The other ranks unpickle it with ``torch.load``, which since torch 2.6 refuses the
     configuration: ``Unsupported global: omegaconf.dictconfig.DictConfig``. With this repair, torch's own function broadcasts the object.
-    This function accepts every class, which is safe, because the ranks of a run trust each other.
+    This function accepts objects of every class. This is safe because the ranks of a run trust each other.
     """
 
     def broadcast_object(original, obj, src_rank, group, dist_device):

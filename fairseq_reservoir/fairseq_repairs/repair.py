@@ -50,12 +50,15 @@ class Repair:
 
     @property
     def is_applied(self) -> bool:
-        """Whether the repair is applied in this process. Functions that ``ReservoirTrainer`` calls for a repair check this property."""
+        """Whether the repair is applied in this process.
+
+        Some repairs have functions that ``ReservoirTrainer`` calls. These functions check this property.
+        """
         return self.state == APPLIED
 
     @property
     def is_conditional(self) -> bool:
-        """Whether the repair is applied only if its check finds the defect. Otherwise it is always applied."""
+        """Whether the repair has a check, and is applied only if the check finds the defect. Repairs without a check are always applied."""
         return self.is_needed is not _always
 
     @property
@@ -105,10 +108,11 @@ def wrap(owner, name: str, hook: Callable) -> None:
     """Replace a function by one that calls ``hook(original, ...)``. The same hook is not added twice.
 
     Args:
-        owner: a module, or the class of a method. The hook of a method gets the instance or the class after ``original``.
+        owner: a module, or the class of a method. The hook of a method receives ``original`` first, and then the instance or the
+            class.
         name: name of a callable in the module, or of a method of the class.
-        hook: a function that may call ``original`` with its arguments. If a function has two hooks, the hook that was added last is called
-            first.
+        hook: a function that may call ``original`` with the remaining arguments. If a function has two hooks, the hook that was added last
+            is called first.
     """
     found = inspect.getattr_static(owner, name)
     is_marked = isinstance(found, (classmethod, staticmethod))

@@ -1,4 +1,4 @@
-"""Repairs of how fairseq writes checkpoints: either write a complete file with a hash or no file, and report disk errors in one line."""
+"""Repairs of how fairseq writes checkpoints: no incomplete files, a hash in each file, and one-line messages for disk errors."""
 
 import shutil
 

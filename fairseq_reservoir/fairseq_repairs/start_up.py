@@ -41,7 +41,7 @@ def find_buckets_of_lengths():
 
 @repair("unused-validation")
 def name_unused_validation():
-    """Report unused validation data in the DATA folder in one line."""
+    """Report, in one line, unused validation data in the DATA folder."""
 
     def raise_if_ignored(original, cfg):
         try:

@@ -42,7 +42,7 @@ def remember_patience():
 
 
 def patience_state() -> dict:
-    """Return the count of ``--patience`` to save in a checkpoint's ``extra_state``; {} before the first validation."""
+    """Return the count of ``--patience`` as an entry of a checkpoint's ``extra_state``; {} before the first validation."""
     counted = {name: vars(_command().should_stop_early).get(name) for name in _COUNTED}
     return {_PATIENCE: counted} if remember_patience.is_applied and counted["best"] is not None else {}
 

@@ -40,7 +40,7 @@ def replace_unknown_words():
             return {}
         if replace_unk and not os.path.isfile(replace_unk):
             raise InputError(
-                f"--replace-unk {replace_unk}: no such file; give a file, or give no value to copy source words"
+                f"--replace-unk {replace_unk}: no such file; give an existing file, or omit the value to copy source words"
             )
         try:
             return original(replace_unk)
@@ -100,7 +100,10 @@ def _alignment(hypothesis, source, dictionary):
 
 
 def _replaced(tokens, words, alignment, align_dict, dictionary, ignored):
-    """Return the words of a translation. Replace unknown words by source words, or by the translations of these in ``align_dict``."""
+    """Return the words of a translation, with source words in place of unknown words.
+
+    If ``align_dict`` has a translation of the source word, this translation is used instead.
+    """
     source_of = _sources(alignment)
     ignored |= {dictionary.bos(), dictionary.eos(), dictionary.pad()}
     place, found = 0, []

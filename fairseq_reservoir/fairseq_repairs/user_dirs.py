@@ -45,8 +45,8 @@ def import_user_module(original, args):
 def is_imported(user_dir: str | None) -> bool:
     """Whether the package in ``user_dir`` is imported already.
 
-    If no folder is named ``user_dir``, it can be the name of a package that fairseq or Python finds. ``user_dir`` can also be the clone of
-    a repository with a package of the same name inside, such as ``NAME`` with ``NAME/NAME``.
+    If there is no folder ``user_dir``, the text can be the name of a package that fairseq or Python finds. If there is such a folder, it
+    can be the clone of a repository that contains a package of the same name, such as ``NAME`` with ``NAME/NAME``.
 
     Raises:
         InputError: a different package of this name is already imported.

@@ -28,7 +28,7 @@ def test_a_pasted_command(tmp_path):
         "; --mask-init: this package has no such option; remove it"
         "; --share-mask layer_weights: in this package --mask-share layer"
         "; --init kaiming_uniform: in this package --mask-init-weights kaiming_uniform"
-        "; --scale-fan: in this package the default; remove it"
+        "; --scale-fan: in this package this is the default; remove it"
         "; unrecognized arguments: --no-such 1\n"
     )
 
