@@ -1,8 +1,8 @@
 """Compute fp32 matrix products with oneDNN on a CPU, except the batched products of attention.
 
 With ``torch.set_float32_matmul_precision("medium")``, oneDNN computes ``mm``, ``addmm`` and ``bmm``. It also computes the small products
-inside torch's attention kernel, which makes this kernel six times slower. The setting is global in the process, and also affects the
-backward pass.
+inside torch's attention kernel. The attention kernel then takes six times as long. The setting is global in the process, and also affects
+the backward pass.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,12 +36,13 @@ def other_products(wanted: bool = True) -> Iterator[None]:
 def usual_products(function: Callable[..., Any], *inputs: Tensor | None) -> Any:
     """Compute ``function(*inputs)`` and its gradients in torch's default way, even inside ``other_products``.
 
-    torch's autograd engine runs the newest node first. Other parts of the model therefore compute no products during the backward pass of
-    ``function``.
+    During the backward pass of ``function``, no other part of the model computes products, because torch's autograd engine runs the newest
+    node first.
 
     Args:
         function: a function that returns a tensor, or a tuple with entries that are tensors or None.
-        inputs: the arguments of ``function``. They must include every tensor that gets a gradient from ``function``, except its weights.
+        inputs: the arguments of ``function``. They must include every tensor that gets a gradient from ``function``, except the weights of
+            ``function``.
     """
     if torch.compiler.is_compiling() or not _in_use.get():
         return function(*inputs)

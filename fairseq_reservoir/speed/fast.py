@@ -46,7 +46,7 @@ def describe(model, criterion: type, options, optimizer: str | None, cfg) -> str
 
     Args:
         criterion: the class of the criterion.
-        options: the criterion's options, as attributes.
+        options: an object with the criterion's options as attributes.
         optimizer: the name of the optimizer.
         cfg: the configuration, grouped or flat.
     """
@@ -69,13 +69,14 @@ def describe(model, criterion: type, options, optimizer: str | None, cfg) -> str
         "optimizer": adam,
         "products": f"off: {products}"
         if products
-        else "the faster of torch's and oneDNN's, measured at the start; an earlier --fast gained time on one AMD EPYC (AVX-512)",
+        else "the faster of torch's and oneDNN's, measured at the start; "
+        "oneDNN's saved time in an earlier version of --fast on one AMD EPYC (AVX-512)",
     }
     return "\n".join(f"  {name:<10} {state}" for name, state in lines.items())
 
 
 def describe_for_plan(model, args, cfg) -> str:
-    """Call ``describe`` for a model built without data. Return an empty text without ``--fast``."""
+    """Call ``describe`` for a model built without data. Return "" if ``--fast`` is not given."""
     if not is_enabled(args):
         return ""
     return "--fast:\n" + describe(model, CRITERION_REGISTRY[args.criterion], args, args.optimizer, args)

@@ -18,8 +18,8 @@ class FastAdam(Adam):
         m <- b1 m + (1 - b1) g,  v <- b2 v + (1 - b2) g^2,  p <- p - lr wd p - lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps)
 
     torch's fused kernel divides by sqrt(v / (1 - b2^t)) + eps'. With eps' = eps / sqrt(1 - b2^t), the update is the same. fairseq's own
-    step runs with amsgrad, for sparse gradients, and if a parameter is not float32. The lists of tensors that the kernel gets are cached
-    until a gradient or the state of a parameter is replaced.
+    step runs if amsgrad is enabled, if a gradient is sparse, or if a parameter is not float32. The lists of tensors that the kernel gets
+    are cached until a gradient or the state of a parameter is replaced.
     """
 
     _groups: "tuple[_Group, ...]" = ()

@@ -27,11 +27,12 @@ class FastAttention(MixedIn):
 
     torch's fused kernel is also used for attention to the source, which fairseq computes step by step. Projections of the same input are
     computed as one matmul if they are plain layers that are all trained or all frozen. On a CPU, torch's kernel is slow with dropout and in
-    half precision, so it is not used there. In half precision, its backward pass takes eight times as long as a step-by-step one. On a GPU,
-    torch's cuDNN kernel is not used for small batches (``without_plans``).
+    half precision. In both cases, attention is computed step by step. In half precision, the backward pass of torch's kernel takes
+    eight times as long as the step-by-step backward pass. On a GPU, torch's cuDNN kernel is not used for small batches (see
+    ``without_plans``).
 
-    With ``weights_unread`` no attention weights are computed. fairseq's own forward runs outside training. It also runs with a cache, and
-    if fairseq adds keys of its own (``bias_k``, ``add_zero_attn``).
+    With ``weights_unread`` no attention weights are computed. Outside training, fairseq's own ``forward`` runs. During training, it runs
+    if an incremental state is given, or if fairseq adds keys of its own (``bias_k``, ``add_zero_attn``).
     """
 
     weights_unread = False
@@ -114,10 +115,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float)
 def without_plans(x: Tensor, tokens: int = 0) -> Iterator[None]:
     """Disable cuDNN's attention inside the block for a small batch. torch prefers cuDNN in half precision on a Hopper GPU.
 
-    cuDNN computes an execution plan for every new batch shape. The plan takes longer than the update of a small batch, and fairseq's
-    batches have hundreds of shapes. torch's other kernels need no plan. Large batches have few shapes, and cuDNN is faster for large
-    batches. The setting is global in the process. If several threads use models at the same time, cuDNN's attention may stay disabled.
-    torch.compile cannot read the setting, so this function does nothing inside it.
+    cuDNN computes an execution plan for every new batch shape. Computing the plan takes longer than the update of a small batch, and
+    fairseq's batches have hundreds of shapes. torch's other kernels need no plan. Large batches have few shapes, and cuDNN is faster for
+    large batches. The setting is global in the process. If several threads use models at the same time, cuDNN's attention may stay
+    disabled. torch.compile cannot read the setting, so this function does nothing inside compiled code.
 
     Args:
         x: a tensor on the device of the attention.
@@ -169,7 +170,7 @@ def fast_attention(module: nn.Module, weights_unread: bool) -> nn.Module | None:
 def is_usual(attention: MultiheadAttention) -> bool:
     """Whether an attention module computes the same function as fairseq's ``MultiheadAttention``. Subclasses may compute another function.
 
-    Return False if projections have hooks, such as those that --quant-noise-pq adds, because fairseq's self-attention calls no hooks.
+    Return False if projections have hooks, because fairseq's self-attention calls no hooks. --quant-noise-pq adds such hooks.
     """
     usual = MultiheadAttention.forward, AdaptedAttention.forward, FastAttention.forward
     projections = (getattr(attention, f"{name}_proj") for name in ("q", "k", "v", "out"))

@@ -68,10 +68,10 @@ class FastHalf(MixedIn):
         return self._pairs[1]
 
     def _splits(self):
-        """Return (weights, gradients): views of the flat tensors, one for each parameter. None if fairseq must split them itself.
+        """Return (weights, gradients): views of the flat tensors, one for each parameter. None if fairseq must split these tensors.
 
-        fairseq must split them in two cases. If a parameter is frozen, it has no gradient. If the parameters are on several devices, each
-        device has its own flat tensor.
+        There are two such cases: a parameter is frozen and has no gradient, or the parameters are on several devices, and each device has
+        its own flat tensor.
         """
         flats = list(self.fp32_params.values()) if isinstance(self.fp32_params, dict) else []
         if len(flats) != 1 or flats[0].grad is None or not all([p.requires_grad for p in self.fp16_params]):

@@ -1,4 +1,4 @@
-"""fairseq's cross entropies, with the loss computed by the decoder. The decoder then computes no logits at padding."""
+"""fairseq's cross entropies, with the loss computed by the decoder. On a CPU, the decoder then computes no logits at padding."""
 
 from typing import Any
 

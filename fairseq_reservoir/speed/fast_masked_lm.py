@@ -1,4 +1,4 @@
-"""fairseq's masked language model loss, which finds the masked tokens without waiting for the device."""
+"""Compute the loss of fairseq's masked language models without waiting for the device to count the masked tokens."""
 
 from typing import Any
 
@@ -16,10 +16,10 @@ from . import known_padding
 class FastMaskedLm(MixedIn):
     """Mix-in for ``masked_lm``: the sum of -log p(target) over the masked tokens, for batches that ``known_padding`` has marked.
 
-    fairseq selects the masked tokens by a boolean mask, so the host must read their number from the device, in the backward pass too. This
-    mix-in counts the masked tokens in the batch's copy on the CPU, and finds their positions with a stable sort on the device. Losses are
-    bit-identical to fairseq's. fairseq's own function runs for batches that ``known_padding`` has not marked, and for batches without a
-    masked token.
+    fairseq selects the masked tokens by a boolean mask. The host must therefore read the number of masked tokens from the device, in
+    the forward pass and again in the backward pass. This mix-in counts the masked tokens in the CPU copy of the batch, and finds their
+    positions with a stable sort on the device. Losses are bit-identical to fairseq's. fairseq's own function runs for batches that
+    ``known_padding`` has not marked, and for batches without a masked token.
     """
 
     def forward(self, model, sample, reduce=True):
@@ -47,7 +47,7 @@ class FastMaskedLm(MixedIn):
 
 
 class PlacesLmHead(MixedIn):
-    """Mix-in for RoBERTa's language model head: ``masked_tokens`` can also be a tensor of positions in the flattened batch, int64."""
+    """Mix-in for RoBERTa's language model head: ``masked_tokens`` can also be an int64 tensor of positions in the flattened batch."""
 
     def forward(self, features: Any, masked_tokens: Any = None, **kwargs: Any) -> Any:
         if masked_tokens is not None and masked_tokens.dtype == torch.int64:
@@ -56,7 +56,10 @@ class PlacesLmHead(MixedIn):
 
 
 def use_fast_masked_lm(model: nn.Module, criterion: FairseqCriterion) -> FairseqCriterion:
-    """Let a RoBERTa find masked tokens without waiting for the device. Return the new criterion, or an unsupported one as it is."""
+    """Let a RoBERTa model find masked tokens without waiting for the device, and return a criterion for this model.
+
+    If the model or the criterion is not supported, return ``criterion`` and change nothing.
+    """
     encoder: Any = getattr(model, "encoder", None)
     usual = (
         isinstance(model, RobertaModel)

@@ -1,4 +1,4 @@
-"""The part of ``--freeze-cache`` and ``--frozen-prefix-no-dropout`` in the trainer: find the frozen prefix and cache its output."""
+"""The trainer's code for ``--freeze-cache`` and ``--frozen-prefix-no-dropout``: find the frozen prefix and cache its output."""
 
 import logging
 from typing import Any
@@ -52,7 +52,7 @@ def check_flags(cfg: Any) -> None:
 
 
 def find_prefix(trainer, cfg, model) -> None:
-    """Set ``trainer.frozen_prefix``. Call this before fairseq wraps the model, which changes the names of parameters.
+    """Set ``trainer.frozen_prefix``. Call this before fairseq wraps the model, because the wrapper changes the names of parameters.
 
     Raises:
         InputError: the model has no frozen prefix at any update of the training.
@@ -140,9 +140,9 @@ def log_size(trainer, iterator) -> None:
 
 
 def size_of(iterator: Any, cache: PrefixCache, trainer: Any) -> int | None:
-    """Predict the bytes of all cached batches: sum of sentences x longest sentence x dim x bytes per number.
+    """Predict the memory of all cached batches, in bytes. Return None if the lengths of the sentences are unknown.
 
-    Return None if the lengths of the sentences are unknown.
+    A batch needs sentences x longest sentence x dim x bytes per number.
     """
     dataset = iterator.dataset
     lengths = getattr(dataset, "src_sizes", getattr(dataset, "sizes", None))

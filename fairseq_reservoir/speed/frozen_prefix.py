@@ -76,7 +76,11 @@ class FrozenPrefix:
         return parts | {f"{self.name}.layers.{i}": layer for i, layer in enumerate(self.layers()[:depth])}
 
     def reaches(self, frozen: Collection[int]) -> tuple[int, str | None]:
-        """Return the depth of the prefix and the first trained parameter above it, if the parameters with these ids are frozen."""
+        """Return the depth of the prefix, and the name of the first trained parameter above it; None if all parameters are frozen.
+
+        Args:
+            frozen: ids of the frozen parameters. All other parameters are trained.
+        """
         depth = 0
         for name, part in self.parts(len(self.layers())).items():
             trained = next((n for n, p in part.named_parameters() if id(p) not in frozen), None)
@@ -119,8 +123,8 @@ class FrozenPrefix:
             noisy = next((n for n, module in part.named_modules() if module._forward_pre_hooks), None)
             if noisy is not None:
                 raise InputError(
-                    f"--freeze-cache: a hook changes {name}{noisy and '.'}{noisy} before each use, for example the hook of "
-                    "--quant-noise-pq; remove that flag"
+                    f"--freeze-cache: a hook changes {name}{noisy and '.'}{noisy} before each use; remove the flag that "
+                    "adds this hook, for example --quant-noise-pq"
                 )
         drops = {name: module.p for name, module in self.dropouts(depth).items() if module.p}
         if drops and keeps_dropout:
@@ -161,7 +165,7 @@ def _settings(module: nn.Module) -> list[str]:
 def _buffers(part, prefix):
     """Return the buffers of a module, except sinusoidal position tables.
 
-    The settings determine the values of these tables. Their size grows with the longest sentence.
+    The settings of the modules determine the values of these tables, but the size of a table grows with the longest sentence.
     """
     tables = [m for m in part.modules() if isinstance(m, SinusoidalPositionalEmbedding)]
     ids = {id(buffer) for table in tables for buffer in table.buffers()}

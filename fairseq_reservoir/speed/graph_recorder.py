@@ -35,7 +35,7 @@ class GraphRecorder:
     def has_room(self, needed: int) -> bool:
         """Whether the device has memory left for a graph of a function that allocates ``needed`` bytes.
 
-        Check this first: if memory runs out during a recording, torch's random generator cannot be used afterwards.
+        Check this before a recording. If memory runs out during a recording, torch's random generator cannot be used afterwards.
         """
         missing = needed - self.largest + _SPARE
         if torch.cuda.mem_get_info(self.device)[0] > missing:

@@ -16,7 +16,7 @@ class HostValues:
 
     Attributes:
         outputs: the dictionaries that fairseq will log. ``fetch`` replaces values in them.
-        norm: the last gradient norm that ``fetch`` has copied, on the device.
+        norm: the last gradient norm that ``fetch`` has copied, as a tensor on the device.
     """
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ def mark(sample: Mapping[str, Any], host: Mapping[str, Any] | None = None, *, al
 
 
 def host_copy(tokens: Tensor) -> Tensor | None:
-    """Return the CPU's copy of tokens that ``mark`` has marked. None if they are not marked, or are marked with ``always``."""
+    """Return the CPU copy of tokens that ``mark`` has marked. None if the tokens are not marked, or are marked with ``always``."""
     return getattr(tokens, "host_copy", None)
 
 

@@ -40,7 +40,11 @@ class Measured(NamedTuple):
 
 
 def unsupported_reason(model: nn.Module, common: Any) -> str:
-    """Return why a training uses torch's default and does not measure, or "". ``common``: fairseq's option group of this name."""
+    """Return why a training keeps torch's default without a measurement; "" if it measures both settings.
+
+    Args:
+        common: fairseq's option group ``common``.
+    """
     if common.tpu or (torch.cuda.is_available() and not common.cpu):
         return "only on a CPU"
     if common.fp16 or common.bf16 or common.memory_efficient_fp16 or common.memory_efficient_bf16 or common.amp:
@@ -57,7 +61,7 @@ def start(trainer: Any, recorded: str | None) -> str | None:
         recorded: the choice of the run that is resumed, which is kept if the processor supports it; None for a new run.
 
     Returns:
-        "highest" or "medium"; None if the training does not support a choice, so that torch's setting must not be changed.
+        "highest" or "medium". None if the training does not support a choice; torch's setting must then not be changed.
     """
     model = trainer.get_model()
     if unsupported_reason(model, trainer.cfg.common):
@@ -114,12 +118,12 @@ def measure(
 ) -> Measured:
     """Compare both settings on the three products of linear layers: output, gradient of the input, gradient of the weight.
 
-    "medium" cannot be used if its error, measured against float64, is clearly larger than the error of "highest". Some processors multiply
-    in bf16 with "medium". If both settings return the same bits, the processor has only one kind of matrix product.
+    "medium" cannot be used if its error, measured against float64, is clearly larger than the error of "highest". With "medium", some
+    processors multiply in bf16. If both settings return the same bits, the processor has only one kind of matrix product.
 
     Args:
         weights: the number of weights of each shape, (in, out).
-        tokens: maximum number of tokens in a batch. The measurement uses fewer tokens.
+        tokens: maximum number of tokens in a batch. The measurement may use fewer tokens.
         timed: if False, only the exactness is measured, and the returned ratio is 0 if "medium" can be used.
         product: function that computes the matrix product a b with a setting.
         clock: function that returns the time in seconds.

@@ -56,17 +56,18 @@ class PrefixCache:
 
     The key of a batch is the SHA-256 of its padded tokens and of the prefix. Whole batches are cached, because the last bits of a
     sentence's h depend on the length to which the sentence is padded. Only training uses the cache. Validation and generation run all
-    layers. fairseq's encoders can return the outputs of all layers, but no translation model reads these. The outputs of layers inside the
-    prefix are None.
+    layers. fairseq's encoders can return the outputs of all layers, but no translation model reads these outputs. With the cache, the
+    outputs of all layers of the prefix except the last are None.
 
     When a schedule extends the prefix, the cached outputs of the smaller prefix are used. Only the added layers run, once per batch, and
-    their output replaces the cached output. With a ``dtype`` the cache is emptied instead, because the new output would be rounded twice.
-    In a resumed training, it would be rounded only once.
+    their output replaces the cached output. With a ``dtype`` the cache is emptied instead, because the new output would be computed from
+    a rounded output and rounded again. In a resumed training, the new output would be rounded only once.
 
     Args:
         prefix: the frozen prefix of the encoder.
         store: the store of the cached batches.
-        dtype: dtype to which a float32 h is rounded, even before it is cached; None for no rounding.
+        dtype: dtype to which a float32 h is rounded; None for no rounding. The layers above get the rounded h, even in the update that
+            computes h.
 
     Raises:
         InputError: during training, a parameter of the prefix is trained, or the prefix draws random numbers.
@@ -116,7 +117,7 @@ class PrefixCache:
         self._random = [] if self._depth == self.prefix.depth else _random_state()
 
     def end_batch(self, encoder: nn.Module, args: tuple, kwargs: dict, result: Any) -> None:
-        """Forward hook of the encoder, which also runs after errors. Set hidden states of layers inside the prefix to None."""
+        """Forward hook of the encoder, which also runs after errors. Set the outputs of layers inside the prefix to None."""
         was_cached = self._batch is not None
         self._batch = self._found = None
         for name, place in (("encoder_states", 1), ("fc_results", 0)):
@@ -131,7 +132,10 @@ class PrefixCache:
         return iter([partial(self._prefix, all_layers[:depth]), *all_layers[depth:]])
 
     def _find(self, content):
-        """Return the cached output of the batch, and the depth of its prefix. An output of a smaller prefix is removed from the cache."""
+        """Return the cached output of the batch, and the depth of the prefix that computed it; (None, 0) if nothing is cached.
+
+        An output of a smaller prefix is removed from the cache.
+        """
         found = self.store.get(self._batch)
         if found is not None:
             return found, self.prefix.depth

@@ -1,4 +1,4 @@
-"""Skip work that fairseq repeats in every update. This work takes milliseconds of Python, during which a GPU is idle."""
+"""Skip work that fairseq repeats in every update. This work takes milliseconds in Python, and the GPU is idle during this time."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,7 +57,7 @@ def shorten_updates(model: nn.Module) -> nn.Module:
 def seed_generators(seed: int) -> None:
     """Seed the generators of the CPU and of the current GPU.
 
-    ``torch.manual_seed`` is slower: for each device type that the machine lacks, it also stores a traceback and a call for later.
+    ``torch.manual_seed`` is slower, because it also stores a deferred call and a traceback for each device type that the machine lacks.
     """
     torch.default_generator.manual_seed(seed)
     torch.cuda.manual_seed(seed)
@@ -93,9 +93,9 @@ class CachedConfig:
 
 @contextmanager
 def cached_configuration(trainer: Any, wanted: bool) -> Iterator[None]:
-    """Inside the block, use the cached or the original configuration as ``trainer.cfg``.
+    """Inside the block, set ``trainer.cfg`` to the cached configuration ``trainer.cached_cfg`` if ``wanted``, else to the original.
 
-    If ``wanted``, it is ``trainer.cached_cfg``. Otherwise it is the original configuration, which can be saved.
+    Only the original configuration can be saved in a checkpoint.
     """
     before = trainer.cfg
     if wanted:

@@ -1,4 +1,4 @@
-"""Parameters and gradients for torch's operations on lists of tensors. Results that depend on the lists are cached."""
+"""Lists of parameters and gradients for torch's operations on lists of tensors. Results computed from these lists are cached."""
 
 from collections.abc import Callable, Sequence
 from operator import is_
@@ -17,9 +17,9 @@ def same(first: Sequence[Any], second: Sequence[Any]) -> bool:
 class GradientLists:
     """The gradients of a list of parameters, and a result computed from both lists.
 
-    ``compute(parameters, gradients)`` returns the result, such as whether all tensors are float32. ``compute`` gets only the parameters
-    that have a gradient, and is called again only if a parameter or a gradient has been replaced by another tensor. Gradients are held by
-    weak references, so they are not kept in memory.
+    ``compute(parameters, gradients)`` returns the result, for example whether all tensors are float32. ``compute`` gets only the
+    parameters that have a gradient. ``compute`` is called again only if a parameter or a gradient has been replaced by another tensor.
+    Gradients are held by weak references, so they are not kept in memory.
     """
 
     def __init__(self, compute: Callable[[list[Tensor], list[Tensor]], Any]) -> None:
@@ -29,7 +29,7 @@ class GradientLists:
         self._properties: Any = None
 
     def get(self, parameters: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
-        """Return the gradients of ``parameters`` without None, and the result of ``compute``."""
+        """Return the gradients of all ``parameters`` that have one, and the result of ``compute``."""
         found = [p.grad for p in parameters]
         gradients = [gradient for gradient in found if gradient is not None]
         trained = (
@@ -45,8 +45,9 @@ class GradientLists:
 class ListCopy:
     """Copies a list of source tensors to a list of target tensors, with one operation for each pair of dtypes.
 
-    torch launches one kernel for a list only if all tensors have the same dtype. In a half-precision model, scores of masks are float32.
-    The dtypes are cached until a target is replaced, or a source changes from None to a tensor or back. References to sources are not kept.
+    torch launches one kernel for a list only if all tensors have the same dtype. A half-precision model can have several dtypes, because
+    scores of masks are float32. The dtypes are cached until a target is replaced, or a source changes from None to a tensor or back.
+    References to sources are not kept.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """``--threads``: the number of threads with which a training runs on a CPU.
 
-The number of threads changes the last bits of sums, so torch's number is not changed without the flag. The flag cannot change how threads
-wait for each other. libgomp reads the settings for waiting (OMP_WAIT_POLICY, GOMP_SPINCOUNT) when torch is loaded, before fairseq-train
-loads any plugin.
+The number of threads changes the last bits of sums. Without the flag, torch's number of threads is therefore kept. The flag cannot change
+how threads wait for each other, because libgomp reads the settings for waiting (OMP_WAIT_POLICY, GOMP_SPINCOUNT) when torch is loaded.
+fairseq-train loads plugins only after torch.
 """
 
 import os
@@ -60,7 +60,7 @@ def _number(text):
     number = whole_number(text)
     if text == "auto":
         raise InputError(
-            f"--threads auto (or {THREADS}=auto): was removed; give a number, such as 1, which was as fast on a busy machine"
+            f"--threads auto (or {THREADS}=auto): was removed; give a number, such as 1, which was as fast as auto on a busy machine"
         )
     if text and not (number and number <= MOST):
         raise InputError(f"--threads {text} (or {THREADS}): must be a whole number from 1 to {MOST}")

@@ -178,7 +178,7 @@ REFUSED = {
     "layerdrop": (["--encoder-layerdrop", 0.1], "--encoder-layerdrop 0.1 drops layers at random"),
     "noise": (
         ["--quant-noise-pq", 0.1, "--quant-noise-pq-block-size", 8, "--freeze", "encoder"],
-        "a hook changes encoder.quant_noise before each use, for example the hook of --quant-noise-pq",
+        "a hook changes encoder.quant_noise before each use; remove the flag that adds this hook, for example --quant-noise-pq",
     ),
     "rotation": (
         ["--optimizer", "freeze_skip", "--freeze-rotate", "1:2"],

@@ -48,10 +48,14 @@ def first_steps(source: int) -> int:
 
 
 def fewer_sentences(batch: int, left: int) -> int | None:
-    """Return the size of a smaller shape for the ``left`` unfinished sentences of a batch: about a quarter of the size ``batch``.
+    """Return the size of a smaller shape for the unfinished sentences of a batch: about a quarter of the size ``batch``.
 
-    Return None if more than a quarter of the sentences are left. Shapes of half the size would need more graphs, because there would be
-    more shapes.
+    Return None if more than a quarter of the sentences are unfinished. There are no shapes of half the size, because each further shape
+    would need its own graph.
+
+    Args:
+        batch: the size of the present shape.
+        left: number of unfinished sentences.
     """
     quarter = batch_size(max(1, batch // 4))
     return quarter if left <= quarter < batch else None

@@ -54,7 +54,7 @@ def unsupported_model(model: Any) -> str | None:
     if not isinstance(model, TransformerModelBase):
         return f"{type(model).__name__} is not a Transformer of fairseq"
     if not any(type(model).get_normalized_probs is method for method in _NORMALIZERS):
-        return f"{type(model).__name__} has its own probabilities"
+        return f"{type(model).__name__} has its own get_normalized_probs"
     return _unsupported_decoder(model.decoder)
 
 
@@ -110,7 +110,7 @@ def _unsupported_layer(layer: Any) -> str | None:
     if type(layer) is DecoderSlot:
         for part in layer.children():
             if type(part) not in (FeedForward, CrossAttention):
-                return f"a layer with {type(part).__name__}"
+                return f"a layer contains {type(part).__name__}"
             if isinstance(part, CrossAttention) and not _is_usual_attention(part.encoder_attn, to_source=True):
                 return "unusual attention"
         return None
@@ -148,5 +148,5 @@ def _is_linear(module: Any) -> bool:
 
 
 def _is_method_of(classes: tuple[type, ...], thing: Any, name: str) -> bool:
-    """Whether the method ``name`` of an object is that of one of the classes, so that no subclass has overridden it."""
+    """Whether an object has the method ``name`` of one of the classes, and no subclass has overridden this method."""
     return any(getattr(type(thing), name) is getattr(one, name, None) for one in classes)

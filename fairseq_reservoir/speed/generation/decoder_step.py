@@ -148,7 +148,7 @@ def _residual(norm: nn.Module, norm_first: bool, x: Tensor, function: Callable[[
 
 
 def _slot(slot: Slot, x: Tensor, cache: LayerCache, step: _Step) -> Tensor:
-    """Compute ``Slot.run`` for one token per beam. Sublayers without a cache compute each token on its own."""
+    """Compute ``Slot.run`` for one token per beam. Sublayers without a cache process each token independently."""
     for part in slot.children():
         if isinstance(part, CrossAttention):
             attend = partial(_attend_to_source, part.encoder_attn, cache=cache, step=step)
@@ -159,7 +159,7 @@ def _slot(slot: Slot, x: Tensor, cache: LayerCache, step: _Step) -> Tensor:
 
 
 def _attend_to_ancestors(attention: Any, x: Tensor, cache: LayerCache, step: _Step) -> Tensor:
-    """Attend from the last token of each hypothesis, x (batch * beam, dim), to all of its tokens."""
+    """Attend from the last token of each hypothesis to all tokens of the same hypothesis; x: (batch * beam, dim)."""
     assert cache.keys is not None and cache.values is not None
     for stored, projection in ((cache.keys, attention.k_proj), (cache.values, attention.v_proj)):
         stored.index_copy_(2, step.state.step, _heads(projection(x), attention, stored.size(3)).unsqueeze(2))

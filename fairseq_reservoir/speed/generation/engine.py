@@ -122,16 +122,16 @@ class Engine:
         return larger
 
     def _fewer_sentences(self, shape: _Shape, left: int, steps: int) -> int | None:
-        """Return the number of sentences in a smaller shape, for the ``steps`` steps that remain; None if a smaller shape saves no time."""
+        """Return the number of sentences in a smaller shape; None if a smaller shape saves no time in the remaining ``steps``."""
         logits = shape.sizes.batch * self.settings.beam_size * self.settings.vocab_size
         if logits < LOGITS_WORTH_A_SHAPE or steps <= 2 * STEPS_PER_LOOK:
             return None
         return buckets.fewer_sentences(shape.sizes.batch, left)
 
     def _shrink(self, shape: _Shape, places: list[int], left: int, fewer: int) -> tuple[_Shape, list[int]]:
-        """Continue the ``left`` unfinished sentences in a shape for ``fewer`` sentences.
+        """Move the unfinished sentences (``left`` is their number) to a shape for ``fewer`` sentences.
 
-        Return the shape and, for each of its sentences, the index in the batch.
+        Return the new shape, and the index of each moved sentence in the batch.
         """
         smaller = self._shape(Sizes(fewer, shape.sizes.source, shape.sizes.steps), current=shape)
         order = torch.argsort(shape.state.finished.long(), stable=True)[:fewer]

@@ -43,7 +43,7 @@ class GraphedGenerator(SequenceGenerator):
 
     Scores differ from fairseq's only by rounding, because products of padded batches can be summed in a different order. Hypotheses with
     almost equal scores may therefore swap ranks, especially in half precision. Hypotheses contain no attention weights. Only
-    ``--print-alignment`` needs the weights, and fairseq then uses another generator class.
+    ``--print-alignment`` needs the weights, and with this flag fairseq uses another generator class.
 
     Results are tensors on the CPU. The tensors of the batch are moved to the CPU too, because fairseq-generate reads the source token
     by token, and each read would wait for the device.
@@ -71,7 +71,7 @@ class GraphedGenerator(SequenceGenerator):
         return super()._generate(sample, prefix_tokens, constraints, bos_token)
 
     def _unsupported(self, sample: Any, prefix_tokens: Any, constraints: Any) -> str | None:
-        """Return why fairseq's own method must search a batch; None if captured steps can search it."""
+        """Return why captured steps do not support a batch or the model; None if they support both."""
         if self.model.single_model.training:
             return "the model is in training mode"
         if "src_tokens" not in sample["net_input"]:

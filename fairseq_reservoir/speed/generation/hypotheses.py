@@ -14,8 +14,8 @@ def read_hypotheses(
 ) -> list[list[dict[str, Tensor]] | None]:
     """Return the hypotheses of each finished sentence in fairseq's format, the best first; None for an unfinished sentence.
 
-    The score of n tokens with log probabilities p_i is (p_1 + ... + p_n) / n^len_penalty. Without normalisation, it is the sum. Hypotheses
-    with equal scores are sorted by the steps at which they ended.
+    The score of n tokens with log probabilities p_i is (p_1 + ... + p_n) / n^len_penalty. Without normalisation, the score is the sum.
+    Hypotheses with equal scores are sorted by the steps at which they ended.
 
     Args:
         state: the state after ``done`` steps. Reading it waits for the device.

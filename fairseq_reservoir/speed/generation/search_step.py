@@ -90,7 +90,11 @@ class SearchStep:
         return scores, origins, places - origins * self.settings.vocab_size
 
     def _finish(self, state: State, scores: Tensor, origins: Tensor, ends: Tensor) -> None:
-        """Store the candidates that are the end of sentence, (batch, beam). A sentence keeps its first beam_size finished hypotheses."""
+        """Store the candidates that are the end of sentence. A sentence keeps its first beam_size finished hypotheses.
+
+        Args:
+            scores, origins, ends: (batch, beam).
+        """
         beam = self.settings.beam_size
         ends = ends & ~state.finished.unsqueeze(1)
         place = ends.cumsum(1) - 1 + state.count.unsqueeze(1)

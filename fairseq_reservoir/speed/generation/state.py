@@ -34,11 +34,12 @@ class State:
         last_step: step at which every hypothesis must end, (1,).
         token: last token of each beam, (batch, beam).
         score: sum of the log probabilities of each beam, (batch, beam).
-        ancestors: (batch, beam, steps). The hypothesis that is now in beam i of sentence b was in beam [b, i, t] at step t. -1 for future
-            steps.
+        ancestors: (batch, beam, steps). The hypothesis that is now in beam i of sentence b was in beam ``ancestors[b, i, t]`` at step t.
+            Entries of future steps are -1.
         finished: whether each sentence is finished, (batch,), bool.
         unfinished: number of sentences that are not finished, (1,).
-        parent: (steps, batch, beam). The hypothesis that is in beam i after step t was in beam [t, b, i] before step t.
+        parent: (steps, batch, beam). The hypothesis of sentence b that is in beam i after step t was in beam ``parent[t, b, i]`` before
+            step t.
         chosen: token that is appended to each beam at each step, (steps, batch, beam).
         total: score of each beam after each step, (steps, batch, beam).
         count: number of finished hypotheses of each sentence, (batch,).
@@ -88,7 +89,7 @@ class State:
                     cache.zero_()
 
     def put_source(self, padding: Tensor, memory: list[tuple[Tensor, Tensor] | None]) -> None:
-        """Store the source padding and the source's keys and values of a batch.
+        """Store the padding mask of a batch's source, and the keys and values of the source.
 
         Args:
             padding: (sentences, tokens), bool.

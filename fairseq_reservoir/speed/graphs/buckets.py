@@ -5,12 +5,13 @@ language model has one. A batch fits into a bucket if no number of the batch's s
 After padding, the batch has sentences * (source length + target length) tokens, where all three numbers are those of the bucket.
 
 Rounding each number up to a fixed multiple wastes many tokens, because batches differ in the number of sentences and in both lengths. On
-Multi30k, multiples of 8 for both lengths and of 16 for the sentences need 1.21 times as many tokens as no padding. With equally many
-shapes, ``choose`` needs 1.06 times as many as no padding. It has three steps:
+Multi30k, rounding both lengths to multiples of 8 and the number of sentences to multiples of 16 gives 1.21 times as many tokens as no
+padding. With equally many shapes, ``choose`` gives 1.06 times as many as no padding. ``choose`` has three steps:
 
 1. Equal shapes are counted. If there are more than ``CELLS`` distinct shapes, nearby shapes are combined on a logarithmic grid.
-2. The two groups whose merging adds the fewest tokens are merged. This is repeated until ``limit`` groups are left.
-3. Each shape moves to the cheapest bucket that holds it, and each bucket shrinks to its shapes. This is repeated while it saves tokens.
+2. At first, each shape is a group. The two groups whose merging adds the fewest tokens are merged, until ``limit`` groups are left.
+3. Each group becomes a bucket. Each shape moves to the cheapest bucket that holds it, and each bucket shrinks to the largest numbers of its
+   shapes. This step is repeated while it saves tokens.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -101,7 +102,7 @@ def padding(shapes: np.ndarray, buckets: np.ndarray) -> float:
 def _groups(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Group equal rows. Return the index of the first row of each group, and the group of each row.
 
-    ``np.unique`` with ``axis=0`` is ten times slower, because it compares bytes. This function encodes each row as one number.
+    This function encodes each row as one number. ``np.unique`` with ``axis=0`` compares bytes, and takes ten times as long.
     """
     keys = np.zeros(len(rows), dtype=np.int64)
     for column in rows.T:
@@ -120,7 +121,7 @@ def _combine(shapes: np.ndarray, counts: np.ndarray, most: int) -> tuple[np.ndar
     """Combine shapes in the same cell of a logarithmic grid. The grid becomes coarser until at most ``most`` cells are occupied.
 
     Returns:
-        The elementwise maximum of the shapes in each cell, and the number of their batches.
+        The elementwise maximum of the shapes in each cell, and the number of batches in each cell.
     """
     logarithms, step = np.log(np.maximum(shapes, 1)), 0.02
     first, cell = _groups(shapes)
@@ -220,11 +221,11 @@ def shapes_of(dataset: Any, batches: Iterable[Sequence[int]]) -> np.ndarray | No
 
     Args:
         dataset: a data set of the tasks translation, language_modeling or masked_lm, or of a task with the same classes.
-        batches: sample numbers of each batch (``EpochBatchIterator.frozen_batches``). Empty batches are left out.
+        batches: indices of the samples of each batch (``EpochBatchIterator.frozen_batches``). Empty batches are left out.
 
     Returns:
-        (batches, 3) integers (sentences, source length, target length), (batches, 2) for data with one side, or None if the class
-        of the data set is not supported.
+        (batches, 3) integers: sentences, source length, target length. For data with one side, (batches, 2) integers: sentences, length.
+        None if the class of the data set is not supported.
     """
     layout = _layout(dataset)
     if layout is None:

@@ -52,10 +52,10 @@ def forward(criterion: FairseqCriterion, model: Any, sample: dict[str, Any]) -> 
 
 
 def counts(criterion: FairseqCriterion, sample: dict[str, Any], several: bool = False) -> dict[str, Any]:
-    """Return ``ntokens``, ``nsentences`` and ``sample_size`` of a batch, without padding. Gradients are divided by the sample size.
+    """Return ``ntokens``, ``nsentences`` and ``sample_size`` of a batch; padding is not counted. Gradients are divided by the sample size.
 
     Args:
-        several: whether several ranks train. fairseq sums the ranks' numbers on the host separately from their numbers on the device. In an
+        several: whether several ranks train. fairseq sums numbers on the host and numbers on the device separately over all ranks. In an
             ordinary step of a masked language model, the sample size is on the device. Other ranks may run ordinary steps, so this rank's
             sample size must be on the device, too.
     """

@@ -65,7 +65,8 @@ def unsupported_reason(trainer: Any) -> str | None:
     left_target = getattr(task.cfg, "left_pad_target", False)
     unsupported = {
         "--amp": cfg.common.amp,
-        f"--ddp-backend {parallel.ddp_backend}, but with legacy_ddp": several and parallel.ddp_backend not in _BACKENDS,
+        f"--ddp-backend {parallel.ddp_backend}; give --ddp-backend legacy_ddp": several
+        and parallel.ddp_backend not in _BACKENDS,
         "--use-bmuf": cfg.optimization.use_bmuf,
         "--pipeline-model-parallel": parallel.pipeline_model_parallel,
         "--checkpoint-activations": flags.checkpoint_activations or flags.offload_activations,

@@ -51,9 +51,9 @@ class GraphedSteps:
     Args:
         recorder: a ``GraphRecorder``.
         usual: the task's own ``train_step``, for batches that are not padded.
-        masks: the modules with masked weights. Every recording selects their masks.
+        masks: the modules with masked weights. Every recording includes the selection of their masks.
         log_interval: number of updates between two logs of ``mask_flips``, the fraction of mask entries that an update changes.
-        several: whether several ranks are trained.
+        several: whether several ranks train.
     """
 
     def __init__(

@@ -15,8 +15,8 @@ from tests.support.beam_searches import generators, model
 @pytest.mark.parametrize(
     "options, reason",
     [
-        ({"decoder": "LS"}, "a layer with StaticMixing"),
-        ({"decoder": "CL"}, "a layer with"),
+        ({"decoder": "LS"}, "a layer contains StaticMixing"),
+        ({"decoder": "CL"}, "a layer contains"),
         ({"decoder": "L", "cross_self_attention": True, "no_cross_attention": True}, "--cross-self-attention"),
         ({"arch": "supermask_one_layer_transformer_tiny"}, "the embedding is MaskedEmbedding"),
         ({"decoder": "L", "adaptive_softmax_cutoff": "10"}, "adaptive softmax"),
