@@ -11,9 +11,9 @@ from ..errors import InputError
 from ..fairseq_repairs.version import __version__
 
 HELP = """\
-Prints the threads, the features of the processor and of the GPUs, advice, and the versions. It also lists the repairs of fairseq. A repair
-is this plugin's fix of a defect in the installed fairseq. Start an issue report with this output. The command needs no network. If torch
-or fairseq is not installed, the command lists the missing packages.
+Prints the features of the processor and of the GPUs, the number of threads, advice, and software versions. It also lists the repairs of
+fairseq. A repair is this plugin's fix of a defect in the installed fairseq. Start an issue report with this output. The command needs no
+network. If torch or fairseq is not installed, the command lists the missing packages.
 
 FAIRSEQ_RESERVOIR_WITHOUT switches off repairs by their names, separated by commas, as in
 
@@ -99,9 +99,9 @@ def _versions(advice):
 
 
 def _mark(module, version, advice):
-    """Check that the tests have passed with ``version``, a pair (name, version), of a module.
+    """Compare an installed version of a module, a pair (name, version), with the versions that the tests have passed with (``TRIED``).
 
-    If they have not (``TRIED``), return the mark " (not tried)" and add a line to ``advice``. Otherwise return "".
+    If ``TRIED`` does not list this version, return the mark " (not tried)" and add a line to ``advice``. Otherwise return "".
     """
     tried = TRIED.get(module)
     found = " ".join(version or ())
@@ -122,7 +122,10 @@ def _version(packages):
 
 
 def _installed(module, packages, purpose):
-    """Return a module's version, or an error in one line. The second value is False if ``pip install`` of the module may mend the error."""
+    """Return (text, is_usable). The text is the module's version, or an error in one line.
+
+    ``is_usable`` is False if ``pip install`` of the module may mend the error.
+    """
     found = _version(packages)
     named = " ".join(found) if found and found[0] != module else found[1] if found else "of an unknown version"
     try:

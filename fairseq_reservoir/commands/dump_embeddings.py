@@ -3,7 +3,8 @@
 HELP = """\
 Writes the token embeddings of a checkpoint of this plugin or of fairseq in word2vec's text format. For a translation model, the files
 are PREFIX.SRC with the words of the source dictionary and PREFIX.TGT with the words of the target dictionary, where SRC and TGT are the
-languages. For any other model, the file is PREFIX.txt. To start a new model from these files, train it with
+languages. For any other model, the file is PREFIX.txt. To start a new model from these files, train a
+translation model with the first line of flags, and any other model with the second line:
 
   --encoder-embed-path PREFIX.SRC --decoder-embed-path PREFIX.TGT
   --decoder-embed-path PREFIX.txt

@@ -1,15 +1,15 @@
 """``fairseq-reservoir export``: convert a checkpoint to one small file without pickle."""
 
 HELP = """\
-Writes a checkpoint of this plugin's models as a safetensors file. The file contains the seed and the SHA-256 of every random tensor,
-masks and rounded weights as bits, trained tensors, the slot table (the list of trained and frozen tensors by layer), the configuration and
-hashes of the dictionaries. It contains no optimizer state. Random tensors that are equal on every machine are not stored. The file stores
+Writes a checkpoint of this plugin's models as a safetensors file. The file contains the seed, the SHA-256 of every random tensor, the
+trained tensors, masks and rounded weights as bits, the configuration, hashes of the dictionaries, and the slot table (the list of trained
+and frozen tensors by layer). It contains no optimizer state. Random tensors that are equal on every machine are not stored. The file stores
 orthogonal tensors unless --regenerate is given. The file loads without pickle and can be used in place of the checkpoint:
 
   fairseq-reservoir export checkpoints/checkpoint_best.pt model.safetensors --dtype fp16
   fairseq-generate data-bin --user-dir fairseq_reservoir --path model.safetensors
 
-If you give the model that splits words into pieces, the file also contains the dictionaries. It then translates text without other files:
+If you give the model that splits words into pieces, the file also contains the dictionaries. `translate` then needs no other file:
 
   fairseq-reservoir export checkpoints/checkpoint_best.pt model.safetensors --sentencepiece-model pieces/joint.model
   fairseq-reservoir translate model.safetensors < text.en > text.de
@@ -33,8 +33,8 @@ def add_parser(commands) -> None:
     parser.add_argument(
         "--regenerate",
         action="store_true",
-        help="store no random tensor, not even orthogonal ones. A machine that draws such a tensor with different bits cannot load"
-        " the file",
+        help="store no random tensor, not even orthogonal ones. A machine that draws different bits for one of these tensors"
+        " cannot load the file",
     )
     parser.add_argument(
         "--compact",

@@ -73,7 +73,7 @@ def _own_kinds() -> list[str]:
 
 
 def _options() -> dict[str, dataclasses.Field]:
-    """Map the name of each option to its field. If several dataclasses have an option, the first one has the longest help and is used."""
+    """Map the name of each option to its field. If several dataclasses have an option, use the first: its help is longest."""
     found: dict[str, dataclasses.Field] = {}
     for options in (
         ReservoirOptions,

@@ -1,4 +1,4 @@
-"""Delay the conversion of dataclasses that fairseq registers with hydra until a configuration needs them.
+"""Convert each dataclass that fairseq registers with hydra only when a configuration needs it.
 
 fairseq registers 130 dataclasses when it is imported. hydra converts each into a dictionary of omegaconf, and copies all of them to
 compose one configuration. A command needs only a few of them.
@@ -12,7 +12,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def lazy_configurations() -> Iterator[None]:
-    """Delay the conversion of dataclasses that are registered in the ``with`` block until their first use.
+    """Delay hydra's conversion of dataclasses: each one registered in the ``with`` block is converted at its first use.
 
     Does nothing if hydra is not installed. ``fairseq-reservoir`` reads exports without hydra.
     """

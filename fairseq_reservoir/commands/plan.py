@@ -2,9 +2,9 @@
 
 HELP = """\
 Prints the slot table of a model. No data are needed. A slot is a layer of the plan. The table has a row for each slot and each module
-outside the layers: its kind, whether it is trained or frozen, its parameters, and the FLOPs of its matrix products per token. With --fast,
-the command also lists the active parts of --fast. With --optimizer freeze_skip, it also prints the freeze schedule. It accepts every flag
-of fairseq-train. Flags that do not change the model have no effect here. For example
+outside the layers. A row shows the kind, whether the part is trained or frozen, the number of parameters, and the FLOPs of the matrix
+products for one token. With --fast, the command also lists the active parts of --fast. With --optimizer freeze_skip, it also prints the
+freeze schedule. It accepts every flag of fairseq-train. Flags that do not change the model have no effect here. For example
 
   fairseq-reservoir plan --arch reservoir_transformer_iwslt_de_en --reservoir-encoder LLFLFLL
 """

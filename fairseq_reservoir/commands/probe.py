@@ -10,9 +10,9 @@ from ..options.number_rules import Rule, check as check_rules
 HELP = """\
 Trains a linear classifier (logistic regression) on the outputs of each layer of a trained model. The model itself does not change. The
 command prints how often the classifier predicts a property of the token correctly: which of the 50 most frequent tokens it is, its position
-in the sentence, the length of its sentence, its frequency in the dictionary, and whether the target sentence contains it. Numbers are
-divided into four classes. For comparison, the command prints the accuracy for a control task with random classes (Hewitt and Liang, 2019),
-and the difference of the two accuracies (the selectivity).
+in the sentence, the length of its sentence, its frequency in the dictionary, and whether the target sentence contains it. Properties that
+are numbers are divided into four classes. For comparison, the command prints the accuracy for a control task with random classes (Hewitt
+and Liang, 2019), and the difference of the two accuracies (the selectivity).
 
   fairseq-reservoir probe checkpoints/checkpoint_best.pt data-bin
   fairseq-reservoir probe runs/LTLTL/checkpoint_best.pt runs/LLLLL/checkpoint_best.pt data-bin --split valid,test --figure probes.svg

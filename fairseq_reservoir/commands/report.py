@@ -3,13 +3,13 @@
 from dataclasses import fields
 
 HELP = """\
-Compares training runs. Each of RUNS is the folder of a run or a parent folder of runs. Runs that differ only in their seed form an arm.
-The command reads the logs of fairseq-train (JSON or text) and the output of fairseq-generate in these folders. It writes report.md, tables
-(Markdown, LaTeX, CSV), figures (PNG, PDF) and index.html, one self-contained page, to DIR. It prints the answers that begin the page: which
-arm is best, by how much, whether the difference is significant, and the arm's time, size and seeds. The report shows convergence
-against training time, updates, tokens and FLOPs, the area under the convergence curve (AUCC), the cost to reach the best score and a
-common target score, mean and standard deviation over seeds, and sacreBLEU with a paired bootstrap. An archived run has counts.jsonl, the
-n-gram counts of each sentence, instead of the sentences. The report lists files that cannot be read.
+Compares training runs. Each of RUNS is the folder of a run or a parent folder of runs. Runs that differ only in their seed form an arm. The
+command reads the logs of fairseq-train (JSON or text) and the output of fairseq-generate in these folders. It writes these files to DIR:
+report.md, tables (Markdown, LaTeX, CSV), figures (PNG, PDF) and the self-contained page index.html. It prints the answers at the top of
+this page: which arm is best, by how much, whether the difference is significant, and the arm's time, size and seeds. The report shows
+convergence against each of training time, updates, tokens and FLOPs. It also shows the area under the convergence curve (AUCC), the cost to
+reach the best score and a common target score, mean and standard deviation over seeds, and sacreBLEU with a paired bootstrap. An archived
+run has counts.jsonl, the n-gram counts of each sentence, instead of the sentences. The report lists files that cannot be read.
 
   fairseq-reservoir report runs/multi30k --out report --baseline dense
 """
@@ -74,8 +74,7 @@ def add_parser(commands) -> None:
         action="append",
         default=[],
         metavar=("NAME", "BYTES", "BLEU"),
-        help="also show this file, for example a model of another program, in the figure of test scores against sizes; may be given "
-        "several times",
+        help="add a file, such as another program's model, to the figure of test scores against sizes; may be given several times",
     )
     parser.add_argument(
         "--no-figures", dest="figures", action="store_false", help="write tables only; does not need matplotlib"

@@ -152,7 +152,7 @@ def _group(item):
 
 
 def _contents(path):
-    """Return lines with the bytes and the entropy of an export's tensors, and the bytes of the description and the dictionaries."""
+    """Return lines with sizes in bytes: an export's tensors, their entropy, its description and its dictionaries."""
     from ..checkpoint import compact, packed_file
 
     if not packed_file.is_export(path):
@@ -178,7 +178,7 @@ def _random_tensors(path):
 
 
 def _optimizer(checkpoint):
-    """Return a line with the bytes of the optimizer state in a file; an empty list if the file has none."""
+    """Return a line with the size of the optimizer state in a file, in bytes; an empty list if the file has none."""
     import torch
 
     def tensors(state):

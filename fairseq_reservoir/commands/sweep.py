@@ -11,9 +11,10 @@ from .standard_output import writing
 
 HELP = """\
 Runs all combinations of a grid file, several at a time, each in its own folder below DIR. Repeat the command to resume: finished runs are
-not repeated, and interrupted runs continue. A failed run is marked and does not stop the others. Ctrl-C ends all runs. If another sweep is
-running a run, or a killed sweep has left its command running, the sweep waits until the run stops, and then resumes it. The command prints
-a line for each event and, on a terminal, a live table. `sweep --status DIR` prints the table in another shell, and only reads files.
+not repeated, and interrupted runs continue. A failed run is marked and does not stop the others. Ctrl-C ends all runs. A run may still be
+running, because another sweep runs it or a killed sweep has left it running. The command then waits until the run stops, and resumes it.
+The command prints a line for each event and, on a terminal, a live table. `sweep --status DIR` prints the table, for example in another
+shell. It only reads files.
 
 You may change the grid file and repeat the command. A changed run continues if it has not trained anything, or if only commands after its
 training have changed. Otherwise the sweep is refused. The grid file is YAML:
@@ -38,16 +39,17 @@ training have changed. Otherwise the sweep is refused. The grid file is YAML:
   then:                              # commands that run after the first one, in this order
     - fairseq-generate {DATA} --user-dir fairseq_reservoir --path {out}/checkpoint_best.pt --results-path {out}
 
-`choose` takes the value with the lowest validation loss, or the best score by --best-checkpoint-metric. A failed training does not count.
-The other seeds of an arm begin when all its runs of the first seed have ended, including the runs added by `beyond`. They do not wait for
-other arms. DIR/choices.txt has the chosen values and their scores. It notes if a chosen value is the smallest or the largest one. `beyond`
-is for learning rates: the ratio of the last two values determines the next one, so 1.6e-2 follows 4e-3 and 8e-3. An environment variable
-DATA replaces {DATA}. Its value is split into words as in a command.
+`choose` takes the value with the lowest validation loss. If the command has --best-checkpoint-metric, `choose` takes the value with the
+best score in this metric. A failed training does not count. The other seeds of an arm begin when all its runs of the first seed have ended,
+including the runs added by `beyond`. They do not wait for other arms. DIR/choices.txt has the chosen values and their scores. It notes if a
+chosen value is the smallest or the largest one. `beyond` is for learning rates: the ratio of the last two values determines the next one,
+so 1.6e-2 follows 4e-3 and 8e-3. An environment variable DATA replaces {DATA}. Its value is split into words as in a command.
 
-{out} is the folder of the run. fairseq-train uses it as --save-dir. The folder's name consists of the values of all lists, the seed last,
-such as plain-LLL-lr1e-3-no-reservoir-fast-dropout-1. The folder contains `command`, `state` (waiting, running, done or failed) and a log of
-each command, here train.log and generate.log. Commands run in the folder where the sweep was started. A run is reported and skipped if its
-folder or one of these files is a link or cannot be read, or if `lock` or a log has a second name (a hard link, as `cp -al` makes them).
+{out} is the folder of the run. fairseq-train uses it as --save-dir. The folder's name consists of the values of all lists, with the seed
+last. An example is plain-LLL-lr1e-3-no-reservoir-fast-dropout-1. The folder contains `command`, `state` (waiting, running, done or failed)
+and a log of each command, here train.log and generate.log. Commands run in the folder where the sweep was started. A run is reported and
+skipped if its folder or one of these files is a link or cannot be read, or if `lock` or a log has a second name (a hard link, as `cp -al`
+makes them).
 """
 # Flags of Slurm jobs, without --slurm-: (default, smallest value).
 _SLURM = {"partition": (None, None), "time": (1440, 1), "gpus": (1, 0), "cpus": (4, 1)}

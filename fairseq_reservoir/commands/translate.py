@@ -24,7 +24,7 @@ CTranslate2 computes the translations if it is installed (--engine). torch is th
 the converted model in the user's cache folder.
 
 Text is UTF-8. A blank line stays blank. A line of more than --split-above pieces is translated in parts. A part ends at the end of a
-sentence if possible, otherwise at the end of a word. A note on standard error names these lines.
+sentence if possible, otherwise at the end of a word. A note on standard error lists the lines translated in parts.
 """
 _SECONDS_BETWEEN_NOTES = 10
 _NAMED_LINES = 5

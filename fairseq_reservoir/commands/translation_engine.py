@@ -25,7 +25,9 @@ def add_flags(parser) -> None:
         " --verbose prints the chosen engine (default %(default)s)",
     )
     parser.add_argument(
-        "--int8", action="store_true", help="multiply in 8 bits, which is faster and less exact; needs CTranslate2"
+        "--int8",
+        action="store_true",
+        help="multiply in 8 bits: faster and less exact than without this flag; needs CTranslate2",
     )
 
 
@@ -114,7 +116,7 @@ def _gpus() -> int:
 
 
 def _torch_is_for_gpus() -> bool:
-    """Whether the installed torch is a build for GPUs. Importing torch would take seconds."""
+    """Whether the installed torch is a build for GPUs. Reads only torch's version file, because importing torch would take seconds."""
     found = find_spec("torch")
     file = Path(found.origin).with_name("version.py") if found and found.origin else None
     if file is None or not file.is_file():

@@ -50,11 +50,12 @@ class DescribedInCheckpoint:
     """Mix-in for a model: store a description of the model in state dicts, and check the description when a state dict is loaded.
 
     The description is a JSON text in an integer buffer, one character per entry. The buffer does not change in half precision, in moving
-    averages, or in the average of checkpoints with equal descriptions. The average of two different texts can be a third valid text. The
-    text contains a hash that detects this.
+    averages, or in the average of checkpoints with equal descriptions. The average of two different texts can be a third valid text. A
+    hash in the text detects such an average.
 
-    A checkpoint of plain fairseq has no description. It is refused if it contains other values of a tensor that this model draws from the
-    seed. Capital letters and --frozen-init draw tensors from the seed. --freeze alone keeps the values of the checkpoint.
+    A checkpoint of plain fairseq has no description. It is refused if a tensor that this model draws from the seed has other values
+    in the checkpoint. Random layers of the plan and --frozen-init draw tensors from the seed. --freeze alone keeps the values of the
+    checkpoint.
 
     With ``--encoder-layers-to-keep``, the description describes the unpruned model, and also contains the numbers of the kept layers. The
     pruned model loads checkpoints of the unpruned and of the pruned model.

@@ -177,7 +177,7 @@ class FreezeSchedule:
             skipped = [layer for layer in self.layers.values() if self.every.keys() >= set(layer)]
             if not outside and len(skipped) >= self.rotate[0]:
                 raise InputError(
-                    "--freeze-update-every: skips all parameters that --freeze-rotate trains in some updates; name fewer components"
+                    "--freeze-update-every: in some updates, skips all parameters that --freeze-rotate trains; name fewer components"
                 )
             return
         cycle = min(_LONGEST_CYCLE, math.lcm(*self.every.values()))

@@ -138,7 +138,7 @@ def _register(name, inner, options):
     if name in OPTIMIZER_REGISTRY:
         return
     title = "".join(part.title() for part in name.split("_"))
-    about = {"__module__": __name__, "__doc__": f"fairseq's ``{inner.__name__}`` behind ``FreezeSkip``."}
+    about = {"__module__": __name__, "__doc__": f"fairseq's ``{inner.__name__}`` with the mix-in ``FreezeSkip``."}
     if options is None:
         about["add_args"] = staticmethod(_flags_after(inner.add_args))
     else:

@@ -58,11 +58,12 @@ def _refuse_numbers(options, pruning):
 def check_flags(cfg) -> None:
     """Refuse invalid flags of ``freeze_skip``, and combinations with fairseq's flags that would give wrong results.
 
-    This check runs before data is read. It runs again in the trainer, because torchrun sets the number of ranks in between.
-    ``FreezeSchedule`` later compares the flags with the names of the model's parameters.
+    This check runs before data is read. It runs again in the trainer, because fairseq reads torchrun's number of ranks
+    only after the first check. ``FreezeSchedule`` later compares the flags with the names of the model's parameters.
 
-    fairseq's flat fp16 buffer contains all weights that are trained at the start, but only the gradients of the weights that are trained
-    now. fairseq's c10d and FSDP engines wait for the gradients of all parameters that are trained at the start.
+    Reason with ``--fp16``: fairseq's flat buffer contains all weights that are trained at the start, but only the gradients of the weights
+    that are trained now. Reason with fairseq's c10d and FSDP engines: they wait for the gradients of all parameters that are trained at the
+    start.
     """
     options = read(FreezeSkipOptions, cfg.optimizer)
     check_texts(options, FreezeSkipOptions)

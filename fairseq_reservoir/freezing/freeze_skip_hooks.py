@@ -41,7 +41,7 @@ def use_resumable_amp() -> None:
 
 
 def make_schedule(trainer, cfg, model) -> None:
-    """Build the freeze schedule of a training. Call this before fairseq wraps the model, which changes the names of its parameters."""
+    """Build the freeze schedule of a training. Call this before fairseq wraps the model, because the wrapper renames its parameters."""
     check_flags(cfg)
     trainer.freeze_schedule = schedule_of(cfg.optimizer, model, cfg.common.seed)
     trainer.scheduled = (

@@ -13,7 +13,9 @@ _NAMED = 5
 
 
 def regenerate(model: Any) -> None:
-    """Release all random tensors of a model. Before each forward pass of a layer, draw the layer's tensors. Outputs have the same bits.
+    """Release all random tensors of a model. Before each forward pass of a layer, draw the layer's tensors.
+
+    The outputs have the same bits as with stored tensors.
 
     A layer is an entry of a stack such as ``encoder.layers``. Outside of stacks, each module with a random tensor counts as a layer, for
     example an embedding. A tensor is not released if its seed does not reproduce its bits, for example after training.

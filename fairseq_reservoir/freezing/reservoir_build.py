@@ -111,7 +111,7 @@ def _description(plans, options):
 
 
 def _own_kinds(plans):
-    """Return the description field ``kinds``: the letters and names of user-defined kinds of layers. It is omitted without such layers."""
+    """Return the description field ``kinds``: the letters and names of user-defined kinds of layers; {} if the plans have none."""
     own = {slot.letter: slot.kind.name for stack in plans.values() for slot in stack if slot.kind.registered_by}
     return {"kinds": ", ".join(f"{letter} {name}" for letter, name in sorted(own.items()))} if own else {}
 

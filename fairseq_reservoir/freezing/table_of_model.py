@@ -23,8 +23,8 @@ def table_of(model, plans, seed: int, choices: FreezeChoices = FreezeChoices(), 
 def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return the further names of tied parameters: further name -> (name of the parameter, shape).
 
-    The parameter of a weight that is tied to a masked embedding is the embedding's ``scores``. The parameter of a weight that is tied to a
-    rounded embedding or shares a rounded matrix is ``latent``, the matrix before rounding.
+    If a weight is tied to a masked embedding, its parameter is the embedding's ``scores``. If a weight is tied to a rounded embedding or
+    shares a rounded matrix, its parameter is ``latent``, the matrix before rounding.
     """
     owners = {id(p): name for name, p in parameters.items()}
     tied = {

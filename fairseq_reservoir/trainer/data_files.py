@@ -115,7 +115,7 @@ def refuse_no_upsampling(task, folder, split):
     times = read(DataFlags, task).upsample_primary
     if times is not None and times < 1:
         raise InputError(
-            f"--upsample-primary {times}: {folder} has {split} and {split}1, which are trained on together; give the number of times that "
+            f"--upsample-primary {times}: {folder} has {split} and {split}1, and the training uses both; give the number of times that "
             f"{split} is repeated, as in --upsample-primary 1"
         )
 

@@ -1,4 +1,4 @@
-"""Refuse, before data is read, values of fairseq's flags that would cause a traceback. The error has one line."""
+"""Before data is read, refuse values of fairseq's flags that would cause a traceback. The error has one line."""
 
 import ast
 import math

@@ -48,7 +48,7 @@ def slow_bf16(cfg) -> list[str]:
 
 
 def likely_mistakes(cfg) -> list[str]:
-    """Return a warning if the mask keep schedule ends after the training, and one if the lowest BLEU or accuracy would be the best."""
+    """Return a warning if the mask keep schedule ends after the training, and one if fairseq would select the lowest BLEU or accuracy."""
     warnings = []
     last = cfg.optimization.max_update - 1
     masks = read(MaskOptions, cfg.model)

@@ -68,7 +68,7 @@ def start_together(main, cfg, **kwargs):
 
 
 def log_to_standard_output():
-    """Configure logging if it is not configured, as in a notebook. fairseq-train configures it itself."""
+    """Configure logging if it is not configured yet, for example in a notebook. fairseq-train has already configured logging."""
     if not logging.root.handlers:
         form = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
         logging.basicConfig(format=form, datefmt="%Y-%m-%d %H:%M:%S", level=logging.INFO, stream=sys.stdout)

@@ -198,7 +198,7 @@ class ReservoirTrainer(Trainer):
         return self.host_values.fetch(norm) if self.host_values else norm
 
     def _check_grad_norms(self, grad_norm):
-        """Check that all ranks have the same gradient norm. Pass the norm on the device to fairseq, because its check needs it there."""
+        """Check that all ranks have the same gradient norm. fairseq's check needs the norm on the device, not its copy on the CPU."""
         on_device = self.host_values.norm if self.host_values else None
         super()._check_grad_norms(grad_norm if on_device is None else on_device)
 

@@ -51,6 +51,6 @@ def keep(record: logging.LogRecord) -> bool:
 
 
 def ignore_warnings() -> None:
-    """Ignore ``WARNINGS`` of torch about fairseq's code from now on. The user's own filters (``-W``) take precedence."""
+    """From now on, ignore torch's warnings about fairseq's code (``WARNINGS``). The user's own filters (``-W``) take precedence."""
     for message, category in WARNINGS:
         warnings.filterwarnings("ignore", message, category, append=True)

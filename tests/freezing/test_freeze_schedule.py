@@ -203,7 +203,7 @@ def test_progressive_freezing_of_a_single_layer_is_refused():
 
 def test_a_rotation_over_skipped_parameters_only_is_refused():
     with pytest.raises(
-        InputError, match="skips all parameters that --freeze-rotate trains in some updates; name fewer"
+        InputError, match="in some updates, skips all parameters that --freeze-rotate trains; name fewer"
     ):
         schedule_of_flags(ENCODER, rotate="2:10", update_every="layers.0-1:4")
     schedule_of_flags(ENCODER, rotate="2:10", update_every="layers.0:4")

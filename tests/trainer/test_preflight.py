@@ -48,7 +48,7 @@ def test_a_split_of_two_files(make_corpus, refusal, run_fairseq, tiny_training, 
     for file in list(data.glob("train.*")):
         shutil.copy(file, data / file.name.replace("train.", "train1.", 1))
     if is_refused:
-        message = f"--upsample-primary -1: {data} has train and train1, which are trained on together; give the number of times that "
+        message = f"--upsample-primary -1: {data} has train and train1, and the training uses both; give the number of times that "
         assert refusal(data, *flags) == f"{message}train is repeated, as in --upsample-primary 1"
     else:
         run_fairseq("train", data, *tiny_training, "--max-update", 1, "--no-save", *flags)
