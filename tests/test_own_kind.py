@@ -167,7 +167,10 @@ def build(config, stack):
         ({"trained_letter": "Q"}, "mine: give frozen_letter or trained_letter"),
         ({"freezes": "all"}, "mine: the value of freezes is 'all'; it must be 'whole' or a tuple of self_att.q"),
         ({"freezes": ("fc3",)}, "mine: the value of freezes"),
-        ({"freezes": NOTHING}, "mine: freezes is () and frozen_letter is Q; a kind needs both or neither"),
+        (
+            {"freezes": NOTHING},
+            "mine: the value of freezes is () and the value of frozen_letter is Q; a kind needs both or neither",
+        ),
         ({"refused": {"middle": "no"}}, "mine: refused is set for middle"),
         (
             {"refused": {"encoder": "no", "decoder": "no"}},
@@ -180,7 +183,7 @@ def build(config, stack):
         ({"name": "a, b"}, "'a, b': the name of a kind cannot be empty or contain commas"),
         (
             {"freezes": ("fc1",), "reservoir_type": "x"},
-            "mine: reservoir_type is set, but freezes is not 'whole'; remove reservoir_type",
+            "mine: reservoir_type is set, but the value of freezes is not 'whole'; remove reservoir_type",
         ),
         ({"fairseqs": True}, "mine: fairseqs is set, but a kind from a --user-dir cannot be fairseq's own layer"),
     ],

@@ -1,7 +1,7 @@
 """Layers, one file per kind. Each kind is registered under the capital letter that layer plans use.
 
 A kind consists of a builder ``(config, stack) -> {name: Sublayer}`` in this package and a row in ``plan/kinds.py``. Importing this package
-imports all its files, which registers all kinds. ``adapters/`` trains small changes of frozen matrices. ``backskip/`` skips the backward
+imports all its files, and so registers all kinds. ``adapters/`` trains small changes to frozen matrices. ``backskip/`` skips the backward
 pass of frozen layers.
 """
 

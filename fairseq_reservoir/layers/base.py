@@ -58,7 +58,7 @@ class SlotConfig:
 class Context:
     """All inputs of a sublayer except x. Masks are (batch, time), true at padding.
 
-    ``memory`` is the encoder's output. ``attn`` is not an input: cross-attention stores its attention weights there.
+    ``memory`` is the encoder's output. ``attn`` is not an input but an output: cross-attention stores its weights in this field.
     """
 
     padding_mask: Tensor | None = None

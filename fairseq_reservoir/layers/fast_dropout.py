@@ -34,8 +34,8 @@ def fast_dropout(x: Tensor, p: float) -> Tensor:
     """Dropout y = x b / (1 - p). An entry of b is 0 with probability p, else 1. p is rounded to a multiple of 2^-16.
 
     Each entry of b uses 16 bits of the generator SFC64. SFC64 is seeded with one number from torch's generator. Therefore runs with the
-    same seed are equal, also after resuming, and activation checkpointing draws the same b again. On all other devices, ``F.dropout`` is
-    used, which draws different numbers. For the backward pass, b is stored in the dtype of x, as in ``F.dropout``.
+    same seed are equal, also after resuming, and activation checkpointing draws the same b again. On devices other than a CPU,
+    ``F.dropout`` is used. Its random numbers are different. For the backward pass, b is stored in the dtype of x, as in ``F.dropout``.
     """
     if x.device.type != "cpu" or round(p * 2**16) >= 2**16 or not x.is_floating_point():
         return F.dropout(x, p)

@@ -1,7 +1,7 @@
 """M: Fourier mixing (Lee-Thorp et al., 2021, "FNet: Mixing Tokens with Fourier Transforms"), encoder only.
 
-FNet's hybrids of 2 attention layers and 10 mixing layers are the plans ``2L10M`` (bottom), ``5M2L5M`` (middle), ``10M2L`` (top;
-the best in the paper) and ``L5ML5M`` (mixed).
+FNet has hybrids with 2 attention layers (L) and 10 mixing layers (M). Their plans are ``2L10M`` (attention at the bottom),
+``5M2L5M`` (in the middle), ``10M2L`` (at the top; the best in the paper) and ``L5ML5M`` (mixed).
 """
 
 import math
@@ -22,8 +22,8 @@ class Fourier(Sublayer):
 
     A batch without padding is computed by two FFTs. With padding, the tokens of each sentence are multiplied by the real and the imaginary
     part of F_n. Both parts are computed on the device from the sentence's length, without synchronising with the host. With T tokens per
-    sentence, this costs 2 T multiply-adds per token and channel, and two T x T matrices per sentence. Attention also costs 2 T
-    multiply-adds for its scores and sums, and a T x T matrix per head and sentence.
+    sentence, this costs 2 T multiply-adds per token and channel, and the memory of two T x T matrices per sentence. The scores and sums of
+    attention cost the same 2 T multiply-adds, and the memory of one T x T matrix per head and sentence.
     """
 
     def __init__(self, config: SlotConfig) -> None:
@@ -51,7 +51,7 @@ def _transform_tokens(x: Tensor, padding_mask: Tensor) -> Tensor:
 
 
 def _matrices(is_token: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Compute cos and sin of 2 pi j k / n, divided by sqrt(n), for all tokens j and k; (batch, time, time).
+    """Compute cos(2 pi j k / n) / sqrt(n) and sin(2 pi j k / n) / sqrt(n) for all tokens j and k; each (batch, time, time).
 
     n is the number of tokens in the sentence. Both matrices are 0 at padding.
     """

@@ -11,7 +11,7 @@ from .base import Context, SlotConfig, Sublayer, register
 class BiGRU(Sublayer):
     """Bidirectional GRU f(x) = [GRU(x), GRU'(x reversed) reversed], with embed_dim / 2 units in each direction.
 
-    For each direction, padding is moved behind the sentence before the GRU runs, and back afterwards. So padding on either side
+    For each direction, padding is moved behind the sentence before the GRU runs, and moved back afterwards. So padding on either side
     has no effect on the outputs of tokens, and the host reads no sentence length.
 
     Raises:
@@ -34,7 +34,7 @@ class BiGRU(Sublayer):
 
 
 def _run(gru: nn.GRU, x: Tensor, padding_mask: Tensor | None) -> Tensor:
-    """Run a GRU over the tokens without padding; outputs: (time, batch, width). Outputs at padding are meaningless."""
+    """Run a GRU first over the tokens of each sentence, then over its padding. Outputs (time, batch, width) are meaningless at padding."""
     outputs = (
         gru if x.device.type == "cpu" or len({p.dtype for p in gru.parameters()}) == 1 else partial(in_one_dtype, gru)
     )

@@ -16,7 +16,7 @@ _HOOK = "quant_noise.<locals>._forward_pre_hook"
 
 
 def protect_frozen(model: nn.Module) -> None:
-    """Add quantization noise to copies of frozen matrices, instead of to the matrices. Outputs are the same as in fairseq.
+    """Add quantization noise to copies of frozen matrices, so the matrices themselves do not change. Outputs are the same as in fairseq.
 
     Trained matrices get fairseq's noise. ``requires_grad`` is read in each forward pass, because freeze schedules change it.
     """

@@ -2,7 +2,7 @@
 
 In S, the weights are random and frozen, and the value and output projections are trained, as in the static random attention of
 MixiT (Dong et al., 2025). In s, the weights are trained too, as in the token mixing of MLP-Mixer (Tolstikhin et al., 2021), but
-without its nonlinearity. FNet's "Random" model also freezes the projections.
+without its nonlinearity. FNet's "Random" model freezes the weights and the projections.
 """
 
 import math
@@ -27,7 +27,7 @@ class StaticMixing(Sublayer):
     """Static mixing f(X) = [A_1 V_1, ..., A_H V_H] Wo + bo with V = X Wv + bv, split into H heads.
 
     A_h[i, j] = w_h[j - i] / sqrt(sum of w_h[k - i]^2 over all tokens k). In a decoder the sum runs over k <= i, and A is 0 for
-    j > i. Rows of A have norm 1, so the variance of independent tokens does not depend on the sentence length.
+    j > i. Rows of A have norm 1, so for independent tokens the variance of A V does not depend on the sentence length.
 
     FNet, MixiT and MLP-Mixer use one fixed sentence length. Here there is one weight per distance, not per pair of positions, for
     four reasons. Padding does not change the result. Every sentence length is possible: distances of

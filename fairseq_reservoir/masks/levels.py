@@ -71,7 +71,7 @@ class Levels:
         return 1 if self.kind == TERNARY else rows
 
     def scales(self, weight: "Tensor") -> "Tensor":
-        """Compute the scales of a matrix (rows, columns). The shape is (rows, 1), or (1, 1) for ``ternary``."""
+        """Compute the scales of a matrix (rows, columns). The scales have the shape (rows, 1), or (1, 1) for ``ternary``."""
         if self.kind == TERNARY:
             return weight.abs().mean().clamp(min=_SMALLEST_MEAN).reshape(1, 1)
         if self.kind == SIGN:

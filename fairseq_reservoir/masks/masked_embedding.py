@@ -11,7 +11,7 @@ from .masked_weight import MaskedWeight
 
 
 class ComputedEmbedding(nn.Module):
-    """Mix-in that makes a module with a computed ``weight`` an embedding; tokens: (...), int64 -> (..., embedding_dim).
+    """Mix-in that turns a module with a computed ``weight`` into an embedding; tokens: (...), int64 -> (..., embedding_dim).
 
     The row of ``padding_idx`` is always 0.
     """
@@ -40,8 +40,8 @@ class ComputedEmbedding(nn.Module):
 class MaskedEmbedding(ComputedEmbedding, MaskedWeight):
     """Embedding with the vectors g (W * M); tokens: (...), int64 -> (..., embedding_dim).
 
-    The arguments are num_embeddings, embedding_dim, padding_idx, keep_ratio and the keyword arguments of ``MaskedWeight``, which
-    describes W, M, g and the trained parameters. fan_in is embedding_dim.
+    The arguments are num_embeddings, embedding_dim, padding_idx, keep_ratio and the keyword arguments of ``MaskedWeight``.
+    ``MaskedWeight`` describes W, M, g and the trained parameters. fan_in is embedding_dim.
     """
 
 

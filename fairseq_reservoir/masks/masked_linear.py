@@ -12,14 +12,14 @@ from .masked_weight import MaskedWeight
 def all_rows(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Compute ``F.linear`` with all rows of x, (..., in_features), in one product.
 
-    If x is transposed and the weight needs no gradient, ``F.linear`` itself multiplies one sentence after another, which is
-    several times slower. The output projection has such inputs in translation.
+    If x is transposed and the weight needs no gradient, ``F.linear`` itself is several times slower, because it multiplies one sentence
+    after another. In translation, the output projection has transposed inputs.
     """
     return F.linear(x.reshape(-1, x.shape[-1]), weight, bias).view(*x.shape[:-1], weight.shape[0])
 
 
 class ComputedLinear(nn.Module):
-    """Mix-in that makes a module with a computed ``weight`` a linear layer y = x weight^T; x: (..., in_features).
+    """Mix-in that turns a module with a computed ``weight`` into a linear layer y = x weight^T; x: (..., in_features).
 
     ``bias`` is a buffer of zeros that is not saved. It exists for code that reads a layer's ``weight`` and ``bias``, such as
     fairseq's fused attention.
@@ -42,7 +42,7 @@ class ComputedLinear(nn.Module):
     def folded(self) -> nn.Linear:
         """Return an ordinary linear layer that stores the computed ``weight``, and a bias of 0.
 
-        Its parameters require gradients, because torch is faster then (see ``all_rows``).
+        Its parameters require gradients, because ``F.linear`` can be slower without them (see ``all_rows``).
         """
         weight: Any = self.weight
         linear = nn.Linear(self.in_features, self.out_features, device="meta")
@@ -56,6 +56,6 @@ class ComputedLinear(nn.Module):
 class MaskedLinear(ComputedLinear, MaskedWeight):
     """Masked linear layer y = x (g (W * M))^T; x: (..., in_features), y: (..., out_features).
 
-    The arguments are in_features, out_features, keep_ratio and the keyword arguments of ``MaskedWeight``, which describes W, M, g
-    and the trained parameters.
+    The arguments are in_features, out_features, keep_ratio and the keyword arguments of ``MaskedWeight``. ``MaskedWeight``
+    describes W, M, g and the trained parameters.
     """

@@ -36,8 +36,8 @@ class MaskedWeight(nn.Module):
     random and have no scores. S stays float32 after half() and bfloat16(). ``scores`` is None for a random mask. The parameter
     ``row_gain`` is g, (rows,), or None. The buffer ``frozen_weight`` is W.
 
-    The gradient of S is the gradient of W * M, multiplied by W. If the mask is binary and ranked by magnitude, it is also multiplied by
-    sign(S). Dropped entries have a gradient too, so a later mask can keep them (Ramanujan et al., 2020).
+    The gradient of S is the gradient of W * M, multiplied by W. If the mask is binary and scores are ranked by magnitude, the product
+    is also multiplied by sign(S). Dropped entries have a gradient too, so a later mask can keep them (Ramanujan et al., 2020).
 
     S is drawn from U(-1/sqrt(columns), 1/sqrt(columns)). With scope "global", S is drawn from U(-1/16, 1/16), so that every tensor keeps
     the same share at the start. W is drawn by ``init`` with fan_in ``columns``, and multiplied by ``gain``. S and W depend only on the seed
@@ -150,7 +150,7 @@ class MaskedWeight(nn.Module):
 
     @property
     def keep_ratios(self) -> tuple[Ratio, ...]:
-        """Keep ratio of each mask at the current update: that of the first mask, then one for each of ``MaskChoices.coats``."""
+        """Keep ratio of each mask at the current update: the ratio of the first mask, then the ratios ``MaskChoices.coats``."""
         return self.choices.keep_ratios_at(self._scheduled_update)
 
     @property
@@ -213,7 +213,7 @@ class MaskCache:
             self.forget()
 
     def forget(self, member: MaskedWeight | None = None) -> None:
-        """Empty the cache of one member, or of all. Call this after writing to ``scores.data``."""
+        """Empty the cache of one member, or of all members. Call this after writing to ``scores.data``."""
         if member is None:
             self._kept.clear()
         else:
@@ -253,7 +253,7 @@ class MaskCache:
 
 
 def _times_mask(weight: Tensor, mask: Tensor) -> Tensor:
-    """Compute W * M in the dtype of W. On a CPU the mask is converted first, which is several times faster."""
+    """Compute W * M in the dtype of W. On a CPU the mask is converted first, because this is several times faster."""
     return mask.to(weight.dtype).mul_(weight) if weight.device.type == "cpu" else torch.mul(weight, mask)
 
 
@@ -292,8 +292,8 @@ def stamp_of(*tensors: Tensor) -> Stamp:
 class _ThroughMask(torch.autograd.Function):
     """Straight-through estimator: return W * M, and use the gradient of the mask M as the gradient of the scores.
 
-    The gradient of the scores is W * G, where G is the gradient of the masked weight. With ``follow_sign``, it is also multiplied by
-    sign(scores). ``learned`` contains the indices of the columns with scores; None for all columns.
+    The gradient of the scores is W * G, where G is the gradient of the masked weight. With ``follow_sign``, this product is also multiplied
+    by sign(scores). ``learned`` contains the indices of the columns with scores; None for all columns.
     """
 
     @staticmethod

@@ -19,7 +19,7 @@ def pinned_per_row(columns: int, choices: MaskChoices) -> int:
 
 
 def draw_pinned(shape: Sequence[int], choices: MaskChoices, seed: int, name: str) -> tuple[Tensor, Tensor, list[int]]:
-    """Draw the pinned positions of each row, and the mask at these positions. The mask keeps the share ``keep_ratio`` of the positions.
+    """Draw the pinned positions of each row, and the mask at these positions. The mask keeps the share ``keep_ratio`` of these entries.
 
     Args:
         shape: (rows, columns) of the mask.

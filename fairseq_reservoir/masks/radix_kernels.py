@@ -1,9 +1,10 @@
 """Triton kernels for an exact selection of the largest scores. Import this module only if triton is installed.
 
 Each score becomes an int32 key of the same order (``_keys``). The k-th largest key of a row is found digit by digit, from the
-highest digit. For each digit, ``count_digits`` counts the keys that begin with the known digits, by their next digit. The programs of the
-next kernel compute the next digit from these counts. Therefore the host reads nothing, and no extra kernel is needed. ``write_mask``
-compares all keys with the k-th largest. For rows that fit into registers, ``select_in_registers`` does all of this in one pass.
+highest digit. For each digit, ``count_digits`` computes a histogram of this digit over the keys that begin with the digits found so far.
+The programs of the next kernel compute the digit from the histogram. Therefore the host reads nothing, and no extra kernel is needed.
+``write_mask`` compares all keys with the k-th largest. For rows that fit into registers, ``select_in_registers`` does all of this in one
+pass.
 
 The digits of a magnitude are its bits 30-23, 22-15, 14-7 and 6-0. The digits of a signed key are its four bytes. The time
 hardly depends on the values, because ``tl.histogram`` counts by votes of the threads, and atomic operations on single keys are rare.
@@ -33,7 +34,7 @@ def _jit(function: Callable[..., Any]) -> Any:
 
 
 def _jit_kernel(function: Callable[..., Any]) -> Any:
-    """Compile one kernel for all values of these arguments. By default, triton compiles extra kernels for the values 1 and multiples of 16.
+    """Compile one kernel for all values of rows, chunks, wanted and plane. By default, triton adds kernels for 1 and for multiples of 16.
 
     Extra kernels pay off only for n, where multiples of 16 allow wide reads. Triton 3.6 fails to compile the kernel for 1 chunk.
     """
@@ -94,7 +95,7 @@ def count_digits(
     BLOCKS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Count the keys of a chunk that begin with the known digits of the ``wanted``-th largest key, by their digit ``LEVEL``.
+    """Compute a histogram of digit ``LEVEL`` over the keys of a chunk that begin with the known digits of the ``wanted``-th largest key.
 
     The counts are added to ``totals``. The counts of the last digit are also stored in ``parts``.
     """

@@ -1,11 +1,11 @@
 """Memory-saving inference: regenerate W from its seed at each use instead of storing it.
 
 Each use unpacks the mask M and computes W * M. The initialiser ``signed_constant`` needs one random bit per weight. Drawing these
-signs is only a quarter of the work, so they are drawn at every use.
+signs takes only a quarter of the time of a use, so they are drawn at every use.
 
-Other initialisers take 10 (uniform) to 200 times (normal) as long. With these initialisers, W is drawn when the layer runs, like every
-other random tensor (``random_tensors.drawn_in_forward``). Usually all depths of a stack share one random layer. The layer is then drawn
-once per batch.
+Drawing W with another initialiser takes 10 (uniform) to 200 times (normal) as long as drawing signs. With these initialisers, W is drawn
+when the layer runs, like every other random tensor (``random_tensors.drawn_in_forward``). Usually all depths of a stack share one random
+layer. The layer is then drawn once per batch.
 """
 
 import math
@@ -126,9 +126,9 @@ class RegeneratedEmbedding(_Regenerated):
 def regenerated(masked: Any, recipe: Recipe | None, seed: int) -> nn.Module | None:
     """Create a replacement for a masked module at inference, with the same outputs. Return None if W must be stored.
 
-    W must be stored if recipe and seed do not reproduce it, for example for pretrained embeddings. Embeddings and output
-    projections with an initialiser other than ``signed_constant`` are stored too, because looking up a few rows would draw the
-    whole table.
+    W must be stored if recipe and seed do not reproduce it, for example for pretrained embeddings. W is also stored for
+    embeddings and output projections with an initialiser other than ``signed_constant``, because looking up a few rows would draw
+    the whole table.
 
     Args:
         masked: the masked module, in evaluation mode.

@@ -70,7 +70,7 @@ class Tensor:
 
 
 def per_token(tensors: Iterable[Tensor], flow: Flow) -> dict[str, tuple[int, int]]:
-    """Return the FLOPs per token of the product with each tensor: tensor name -> (forward, backward).
+    """Count the FLOPs per token for each tensor, that is for its product with the token's vector: name -> (forward, backward).
 
     Args:
         tensors: all tensors of a model, in the order of its parameters. A tied tensor appears once for each use.
@@ -102,7 +102,7 @@ def _count_group(
     counted: dict[str, tuple[int, int]],
     source_and_target: bool,
 ) -> None:
-    """Count the FLOPs of one step of the forward pass, which uses the tensors ``group``. Add the FLOPs to ``counted``.
+    """Count the FLOPs of one step of the forward pass, and add them to ``counted``. ``group`` contains the tensors that the step uses.
 
     ``trained[stack]`` is true if any tensor before this step is trained. It is updated in place.
     """
@@ -130,7 +130,7 @@ def _reads(attention: str, name: str) -> bool:
 
 
 def _in_forward_order(tensors: list[Tensor], norm_first: frozenset[str]) -> Iterator[list[Tensor]]:
-    """Yield the tensors of each step of a stack's forward pass, in the order of the steps. The tensors of one step run in parallel."""
+    """Yield the tensors of each step of a stack's forward pass, in the order of the steps. The tensors of one step are used in parallel."""
     unknown = {_layer(t.name) for t in tensors if _layer(t.name) and _step_in_layer(t.name, False) is None}
     keyed: list[tuple[tuple[int, ...], Tensor]] = []
     last_module, count, after_layers = None, 0, False
@@ -196,9 +196,10 @@ _IN_LAYER = tuple(
 
 
 def _step_outside(name: str, after_layers: bool) -> int:
-    """Return the index of the step that uses a tensor. The tensor belongs to no layer.
+    """Return the index of the step that uses a tensor outside the layers.
 
-    A tensor with an unknown name gets an extra step. This step is the last one before the layers, or with ``after_layers`` the last of all.
+    A tensor with an unknown name gets an extra step. This step is the last step before the layers. With ``after_layers``, it is the last
+    step of the stack.
     """
     rest = name.partition(".")[2]
     before, after = (

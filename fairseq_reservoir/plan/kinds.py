@@ -28,8 +28,8 @@ class Kind:
             ("self_att.mix",), or ``NOTHING`` if there is no frozen letter. ``WHOLE`` means the whole layer except its sublayer ``cross``,
             the attention to the source in a decoder. Only the letter T freezes this attention too.
         sees_source: whether the layer attends to the source in a decoder.
-        own_norm: whether ``--reservoir-norm`` sets the position of the layer's LayerNorm. Otherwise the position is that of the
-            model's Transformer layers.
+        own_norm: whether ``--reservoir-norm`` sets the position of the layer's LayerNorm. If False, the LayerNorm has the same position as
+            in the model's Transformer layers.
         refused: maps a stack that cannot have this layer to the reason, as in "G is not allowed in a decoder: <reason>".
         even_width: whether the width of the stack must be even.
         heads_divide: whether the number of heads must divide the width of the stack.
@@ -71,7 +71,8 @@ class Kind:
             )
         if (self.frozen_letter is None) != (self.freezes == NOTHING):
             raise InputError(
-                f"{self.name}: freezes is {self.freezes!r} and frozen_letter is {self.frozen_letter}; a kind needs both or neither"
+                f"{self.name}: the value of freezes is {self.freezes!r} and the value of frozen_letter is {self.frozen_letter}; a kind "
+                "needs both or neither"
             )
         if not set(self.refused) < set(STACKS):
             raise InputError(
@@ -90,7 +91,9 @@ class Kind:
                 f"{self.name}: fairseqs is set, but a kind from a --user-dir cannot be fairseq's own layer; remove fairseqs"
             )
         if self.reservoir_type and self.freezes != WHOLE:
-            raise InputError(f"{self.name}: reservoir_type is set, but freezes is not {WHOLE!r}; remove reservoir_type")
+            raise InputError(
+                f"{self.name}: reservoir_type is set, but the value of freezes is not {WHOLE!r}; remove reservoir_type"
+            )
 
     @property
     def letters(self) -> tuple[str, ...]:

@@ -160,7 +160,7 @@ def slots(plan: str, layers_to_keep: str | None = None, flag: str = "--encoder-l
 def layers_kept(layers_to_keep: str | list[int], depth: int, flag: str) -> list[int]:
     """Return the sorted numbers of the layers to keep in a stack of ``depth`` layers: ``"2,0"`` -> ``[0, 2]``.
 
-    On the command line of fairseq's own models, ``layers_to_keep`` is a list. Otherwise it is text.
+    ``layers_to_keep`` is a list if it comes from the command line of one of fairseq's own models. In all other cases it is text.
 
     Raises:
         InputError: the text is not a comma-separated list of layers of this stack, or names a layer twice.

@@ -126,7 +126,8 @@ def _check_ratios(*ratios: Ratio) -> None:
         keep_count(ratio, 1)
     if any(_exact(a) <= _exact(b) for a, b in zip(ratios, ratios[1:])):
         raise ValueError(
-            f"keep ratios {list(ratios)}: each ratio must be smaller than the ratio before it, and the first smaller than the keep ratio"
+            f"keep ratios {list(ratios)}: each ratio must be smaller than the ratio before it, and the first coat's ratio must be smaller "
+            "than the keep ratio"
         )
 
 

@@ -144,7 +144,7 @@ class SlotTable:
         return shown_table.as_text(self)
 
     def short_text(self) -> str:
-        """Format the table. A run of equal layers is one row, such as ``decoder.layers.0-5``, with the sums of their numbers."""
+        """Format the table. A run of equal layers is one row, such as ``decoder.layers.0-5``, with their total parameters and FLOPs."""
         return shown_table.as_text(self, merged=True)
 
     def __repr__(self) -> str:

@@ -199,7 +199,7 @@ def test_an_estimator_is_not_added_when_its_warmup_is_over(toy_data, whole, tmp_
     line, status = error_of(toy_data, *flags, *begun, "--backskip-warmup", 6)
     assert status != 0 and line.removeprefix("fairseq-train: error: ") == (
         "--backskip-warmup 6: the checkpoint has no synthetic estimator, and training resumes at update 6, after the warm-up; "
-        "give a longer warm-up, such as 106, or add --reset-optimizer\n"
+        "give a warm-up that ends after this update, such as 106, or add --reset-optimizer\n"
     )
     train(toy_data, *flags, *begun, "--backskip-warmup", 6, "--reset-optimizer", "--no-save")
     train(toy_data, *flags, *begun, "--backskip-warmup", 7)

@@ -56,7 +56,8 @@ MISTAKES = {
     "more than all kept": (f"{SUPERMASK} --mask-keep-ratio 1.5", "--mask-keep-ratio 1.5: must be greater than 0 and at most 1"),
     "coats above the keep ratio": (
         f"{SUPERMASK} --mask-coats 0.6,0.3",
-        "--mask-coats '0.6,0.3': each ratio must be smaller than the ratio before it, and the first smaller than the keep ratio",
+        "--mask-coats '0.6,0.3': each ratio must be smaller than the ratio before it, and the first coat's ratio must be smaller than the "
+        "keep ratio",
     ),
     "unsorted schedule": (
         f"{SUPERMASK} --mask-keep-schedule 500:0.5,100:0.7",

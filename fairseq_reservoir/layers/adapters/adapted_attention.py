@@ -13,8 +13,8 @@ class AdaptedAttention(MultiheadAttention):
 
     q_h, k_h and v_h are the projected inputs of head h, which has d_h channels. Inputs and y: (time, batch, dim). fairseq's
     fused attention does not call the projections but reads their matrices. For an ``AdaptedLinear``, the backward pass of fused attention
-    would compute the gradient of a whole matrix, even if the adapter is small. All other operations are those of the fused attention, in
-    the same order. Calls that use a cache or return attention weights run fairseq's own implementation.
+    would compute the gradient of a whole matrix, even if the adapter is small. Apart from the projections, the operations are
+    those of the fused attention, in the same order. Calls that use a cache or return attention weights run fairseq's own implementation.
     """
 
     def forward(

@@ -21,7 +21,7 @@ class AdaptedLinear(nn.Linear):
     ``gain``, initially 1. Without this parameter, g is always 1. If W and c are frozen, only the adapter and g are trained.
 
     The attribute ``weight`` is g W + D, but ``weight`` in the state dict is W. fairseq's attention reads the attribute.
-    ``AdaptedAttention`` calls the layer instead, which is cheaper.
+    ``AdaptedAttention`` calls the layer instead, because a call is cheaper.
 
     Args:
         linear: the layer to replace. Its parameters are reused.
@@ -60,7 +60,7 @@ class AdaptedLinear(nn.Linear):
         return y if self.bias is None else y + self.bias
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Add this layer's adapter and gain to a state dict without them, so that it can be loaded. fairseq calls this method."""
+        """If a state dict lacks this layer's adapter or gain, add them before it is loaded. fairseq calls this method."""
         add_if_all_missing(state_dict, f"{name}.frozen_adapter.", self.frozen_adapter)
         if self.frozen_adapter.gain is not None:
             state_dict.setdefault(f"{name}.frozen_adapter.gain", self.frozen_adapter.gain.detach())
@@ -135,7 +135,7 @@ class SharedProjections(nn.Module):
         self.users: dict[str, int] = {}
 
     def add(self, out_features: int, in_features: int, rank: int, device: Device = None) -> str:
-        """Register an adapter for a matrix of this shape. Return the key of the shape's pair A, B, which is created if it is missing."""
+        """Register an adapter for a matrix of this shape. Create the shape's pair A, B if it is missing. Return the pair's key."""
         key = f"{out_features}x{in_features}"
         if key not in self.users:
             self.register_buffer(f"A_{key}", torch.empty(rank, in_features, device=device))

@@ -32,8 +32,8 @@ def adapt(model: nn.Module, table: SlotTable, kind: str, rank: int, scaled: bool
         scaled: whether each adapter also trains a scalar that multiplies the frozen matrix.
 
     Raises:
-        InputError: no matrix of these blocks is frozen, ``rank`` exceeds the smaller dimension of a frozen matrix, or a frozen matrix is
-            not the weight of a plain ``nn.Linear``.
+        InputError: no matrix of attention or feed-forward blocks is frozen, ``rank`` exceeds the smaller dimension of a frozen matrix, or a
+            frozen matrix is not the weight of a plain ``nn.Linear``.
     """
     frozen = [e for e in table.entries if not e.trained and e.atom in _ATOMS and e.name.endswith(".weight")]
     if not frozen:

@@ -4,7 +4,7 @@ A layer computes y from x, L is the loss, and an estimator estimates dL/dx. Shen
 code. The docstring of each estimator lists our own choices.
 
 A random draw decides whether an update computes the true backward pass of a layer. The draw depends on the seed, the layer's
-name and the number of the update, so all ranks, accumulated batches and recomputed layers agree.
+name and the number of the update, so all ranks, accumulated batches and recomputed layers make the same decision.
 """
 
 import functools
@@ -68,7 +68,7 @@ class Reinforce(nn.Module):
     """REINFORCE estimator dL/dx ~ -(R - V(x)) e / s. The policy has the mean x, and its action is x + s e with noise e ~ N(0, 1).
 
     As in the paper, the return R of a token is the mean of -dL/dy over channels, and V is a value network that is fitted to R by
-    squared error. Three choices are ours. V is fitted to R divided by its RMS over the batch, which cancels the loss scale. V has
+    squared error. Three choices are ours. V is fitted to R / RMS(R), where the RMS is over the batch, so a loss scale has no effect. V has
     a frozen random hidden layer of 64 tanh units and a least-squares output layer. s is 0.1, because the output of a LayerNorm
     has RMS 1. The noise e has its own generator, seeded by ``Backskip.noise_seed``.
     """
@@ -149,7 +149,7 @@ class Backskip(nn.Module):
         self.draws = 0
 
     def noise_seed(self) -> int:
-        """Return the noise seed of the next batch. Every batch of every rank has another seed."""
+        """Return the noise seed of the next batch. Each batch on each rank has a different seed."""
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         rank = torch.distributed.get_rank() if distributed else 0
         self.draws += 1

@@ -74,6 +74,6 @@ def _refuse_late(skip: Any) -> None:
     if skip.anneal < 1 and skip.update >= skip.warmup and skip.estimator.needs_true:
         raise InputError(
             f"--backskip-warmup {skip.warmup}: the checkpoint has no {type(skip.estimator).__name__.lower()} estimator, and training "
-            f"resumes at update {skip.update}, after the warm-up; give a longer warm-up, such as {skip.update + WARMUP_UPDATES}, or add "
-            "--reset-optimizer"
+            f"resumes at update {skip.update}, after the warm-up; give a warm-up that ends after this update, such as "
+            f"{skip.update + WARMUP_UPDATES}, or add --reset-optimizer"
         )

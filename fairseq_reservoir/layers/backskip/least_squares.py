@@ -15,8 +15,8 @@ class LeastSquares(nn.Module):
 
     a_t is 0.99^(number of updates since sample t). v is the mean of sum_t a_t x_t[i]^2 over the entries i.
 
-    ``add`` accumulates batches. ``solve``, called once per update, sums the batches over all ranks and computes W. The x and y of
-    a batch are divided by the RMS norm of x, which cancels the loss scale. The host never waits for the GPU, because samples are
+    ``add`` accumulates batches. ``solve`` is called once per update. It sums the batches over all ranks and computes W. The x and y of
+    a batch are divided by the RMS norm of x, so a loss scale has no effect. The host never waits for the GPU, because samples are
     selected by a mask on the device.
 
     Args:

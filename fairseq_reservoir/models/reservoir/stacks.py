@@ -62,7 +62,7 @@ class ReservoirDecoder(_PlannedStack, TransformerDecoderBase):
     ):
         """Compute features. Alignments come from the last layer that attends to the source.
 
-        fairseq takes them from the last layer, even if that layer does not attend to the source.
+        fairseq takes alignments from the last layer, even if this layer does not attend to the source.
         """
         if alignment_layer is None:
             alignment_layer = self.last_attending

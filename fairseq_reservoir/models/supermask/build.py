@@ -169,7 +169,7 @@ def build_embedding(stack: str, cfg, dictionary, embed_dim: int, path: str | Non
 def new_embedding(
     parts: MaskedParts, options, dictionary, embed_dim: int
 ) -> MaskedEmbedding | RoundedEmbedding | nn.Embedding:
-    """Create a token embedding: masked and random, trained and rounded, or an ordinary ``nn.Embedding``, which is frozen or trained."""
+    """Create a token embedding. It is random with a mask, or trained and rounded, or an ordinary ``nn.Embedding`` (frozen or trained)."""
     if not whole_embeddings(options):
         return masked_embedding(parts, dictionary, embed_dim)
     embedding = nn.Embedding(len(dictionary), embed_dim, padding_idx=dictionary.pad())

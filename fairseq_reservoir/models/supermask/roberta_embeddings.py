@@ -62,7 +62,7 @@ def fill_embeddings(encoder, options) -> None:
 
 
 def earlier_recipes(recipes: dict[str, Recipe]) -> dict[str, Recipe]:
-    """Return the recipes of ``paper_code`` before version 0.2.0. These recipes drew a RoBERTa like a translation model.
+    """Return the recipes that ``paper_code`` had before version 0.2.0. They initialised a RoBERTa like a translation model.
 
     Args:
         recipes: current recipes by tensor name.

@@ -43,7 +43,7 @@ class RandomLayer(nn.Module):
 
 
 class SharedLayer(nn.Module):
-    """Trained rounded matrices that all layers of a stack share. Their names are those of the matrices of a layer."""
+    """Trained rounded matrices that all layers of a stack share. They have the same names as the matrices of a layer."""
 
     def linear(self, part: str, make: Callable[[], RoundedLinear]) -> SharedLinear:
         """Return a reference to the matrix ``part``. The first call creates the matrix with ``make``."""
@@ -134,9 +134,9 @@ class MaskedParts:
 
 
 def paper_code(part: str) -> tuple[str, float]:
-    """Return (initialiser, gain) of a part of a translation model in the paper's code.
+    """Return the (initialiser, gain) that the paper's code uses for a part of a translation model.
 
-    The code does not scale weights by the keep ratio. After it has built the masks, it initialises attention again.
+    The code does not scale weights by the keep ratio. After building the masks, it initialises the attention matrices again.
     """
     if part.endswith(("q_proj", "k_proj", "v_proj")):
         return "xavier_uniform", 2**-0.5
