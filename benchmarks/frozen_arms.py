@@ -102,7 +102,7 @@ def main(arguments=None):
     given = read_arguments(arguments)
     models.import_plugin(given.threads)
     sizes = {size: measure(size, given) for size in given.size}
-    facts, how = step_time.facts_of(given)
+    facts, how = step_time.facts_of(given, [arm["flags"] for found in sizes.values() for arm in found["arms"]])
     result = {"surroundings": facts, "sizes": sizes}
     lines = []
     for size, found in sizes.items():

@@ -117,9 +117,9 @@ def add_arguments(parser):
     figure.add_figure(parser)
 
 
-def facts_of(given):
+def facts_of(given, flags_of_arms):
     """Facts of machine and batch, and a sentence about them for below the table."""
-    sides = "" if all("roberta" in flags for _, flags in given.arm) else " on either side"
+    sides = "" if all("roberta" in flags for flags in flags_of_arms) else " on either side"
     batch = f"{models.sentences_of(given)} sentences of {given.length} tokens{sides}"
     facts = pairs.surroundings(given.device, given.pairs) | {
         "batch": batch,
@@ -156,7 +156,7 @@ def main(arguments=None):
     given = read_arguments(arguments)
     models.import_plugin(given.threads)
     found = measure(build_arms(given), given)
-    facts, how = facts_of(given)
+    facts, how = facts_of(given, [flags for _, flags in given.arm])
     result = {"surroundings": facts, "arms": found}
     if given.promise:
         result["promise"] = pairs.check_promise(found, given.promise, given.at_most)

@@ -124,7 +124,7 @@ def test_the_commands_of_a_page(page, request, tmp_path, monkeypatch, capfd):
         ],
         "one-random-layer.md": ["seen through 3 masks"],
         "the-smallest-file.md": [
-            "stores 0 of 17 random tensors, loading draws 17 from the seed",
+            "This export stores 0 of 17 random tensors. Loading the export draws 17 from the seed.",
             "dictionaries and word pieces in it",
         ],
     }

@@ -2,6 +2,7 @@
 # SST-2 with a masked language model of run.sh: fine-tunes it and prints its accuracy and the majority's share.
 #   ARM, SEED, RUNS   as given to run.sh
 #   UPDATES=N       updates of the masked language model, as given to run.sh; 0: an untrained model, as a control
+#   PRETRAINED=FOLDER   folder of the masked language model (default: the one that run.sh makes if it gets no further arguments)
 #   DATA=FOLDER     train.tsv and dev.tsv; see ../one_layer_supermask/sst2.sh
 #   FINETUNE=200    updates on SST-2, over which the learning rate falls to 0
 #   DRY_RUN, GPUS, MINI   see ../common.sh
@@ -14,7 +15,7 @@ runs=${RUNS:-runs/${MINI:+mini/}language_models} arm=${ARM:-} updates=${UPDATES:
 [[ -f $runs/masked/joint.model || -n ${DRY_RUN:-} ]] ||
     { echo "language_models: $runs/masked/joint.model does not exist; make it with MODEL=masked bash run.sh" >&2; exit 2; }
 start=()
-[[ $updates == 0 ]] || start=(--finetune-from-model "$runs/masked-$arm-$updates-${SEED:-1}/checkpoint_last.pt")
+[[ $updates == 0 ]] || start=(--finetune-from-model "${PRETRAINED:-$runs/masked-$arm-$updates-${SEED:-1}}/checkpoint_last.pt")
 
 PIECES=$runs/masked/joint.model DICT=$runs/bin-masked/dict.txt RUNS=$runs/sst2 NAME=$arm-$updates ARCH=reservoir_roberta_study \
     exec bash "$here/../one_layer_supermask/sst2.sh" --reservoir-encoder "$plan" ${spec[@]+"${spec[@]}"} ${start[@]+"${start[@]}"} \

@@ -159,10 +159,11 @@ def test_tiny_runs_resume_and_report(data, tmp_path):
             ended = bash(FOLDER / "run.sh", *small, "--max-update", updates, MODEL=model, UPDATES="7", **settings)
             assert ended.returncode == 0, ended.stdout + ended.stderr
         assert "Loaded checkpoint" in ended.stdout
-        assert re.search(rf"^\| {model}-T-7-1 \|.* 7 \|$", ended.stdout, flags=re.MULTILINE)
+        assert re.search(rf"^\| {model}-T-7-batch-size-4-1 \|.* 7 \|$", ended.stdout, flags=re.MULTILINE)
     lines = [f"{'a fine' if n % 3 else 'an awful'} film number {n} \t{int(n % 3 > 0)}\n" for n in range(110)]
     for part, rows in (("train", lines[:100]), ("dev", lines[100:])):
         (data / f"{part}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
+    settings["PRETRAINED"] = str(tmp_path / "runs" / "masked-T-7-batch-size-4-1")
     ended = bash(FOLDER / "sst2.sh", "--cpu", "--batch-size", "20", UPDATES="7", FINETUNE="5", **settings)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "| T-7-1 |" in ended.stdout and "loading pretrained model from" in ended.stdout

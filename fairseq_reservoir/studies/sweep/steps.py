@@ -36,7 +36,12 @@ def make_steps(commands: Sequence[Sequence[str]], folder: Path) -> tuple[Step, .
 
 
 def commands_in(text: str) -> list[list[str]]:
-    """Return the words of each command in the text of a file ``command``, including variables; [] if the quotes are not balanced."""
+    """Return the words of each command in the text of a file ``command``, including variables.
+
+    Return [] if the text cannot contain commands: it contains a zero byte, or its quotes are not balanced.
+    """
+    if "\0" in text:
+        return []
     lexer = shlex.shlex(text, posix=True, punctuation_chars="\n")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
     found: list[list[str]] = [[]]
