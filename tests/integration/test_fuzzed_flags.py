@@ -153,7 +153,9 @@ def problem_of_training(data, folder, model, flags):
 
 
 def problem_of_plan(model, flags):
-    flags = [flag for flag in flags if not flag.startswith(("--save-dir", "--start-"))]  # a plan saves nothing and reads no model
+    flags = [
+        flag for flag in flags if not flag.startswith(("--save-dir", "--start-"))
+    ]  # a plan saves nothing and reads no model
     begin = time.process_time()
     answer, status = answer_of(["plan", *model, *flags, "--source-words", "100"])
     return problem(flags, answer, status, time.process_time() - begin)
