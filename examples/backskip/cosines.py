@@ -8,7 +8,7 @@ _KEY = "backskip_cosine_"
 
 
 def cosines(lines) -> dict[str, dict[int, float]]:
-    """Layer -> update -> cosine, from the records of a log. The later one of two values counts."""
+    """Layer -> update -> cosine, from the records of a log. If an update has two values, the later one counts."""
     found = {}
     for line in lines:
         record = re.search(r"\{.*\}\s*$", line)
@@ -18,7 +18,7 @@ def cosines(lines) -> dict[str, dict[int, float]]:
         if "num_updates" not in values:
             continue
         for key, value in values.items():
-            if key.startswith(_KEY) and value is not None:  # null where no update since the last record computed both
+            if key.startswith(_KEY) and value is not None:  # null if no update since the last record has both gradients
                 found.setdefault(key.removeprefix(_KEY), {})[int(values["num_updates"])] = float(value)
     return found
 

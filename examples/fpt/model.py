@@ -22,7 +22,7 @@ GPT2_WIDTH, GPT2_STD = 768, 0.02
 
 @dataclass
 class BlocksConfig(FairseqDataclass):
-    """Sizes of GPT-2. ``--from-gpt2`` and ``--from-lm`` replace them by those of their model."""
+    """Sizes of a model, by default those of GPT-2. ``--from-gpt2`` and ``--from-lm`` replace them by the sizes of the given model."""
 
     from_gpt2: Optional[str] = field(
         default=None, metadata={"help": "folder with a GPT-2 in Hugging Face's format: config.json and .safetensors"}
@@ -43,7 +43,7 @@ class BlocksConfig(FairseqDataclass):
 
 @register_model("fpt", dataclass=BlocksConfig)
 class FPT(BaseFairseqModel):
-    """``Blocks`` for the shape of a task: inputs (batch, time[, width]) to logits (batch, answers, classes)."""
+    """A model with ``Blocks`` of a task's shape as its decoder. Maps inputs (batch, time[, width]) to logits (batch, answers, classes)."""
 
     def __init__(self, decoder):
         super().__init__()
@@ -87,7 +87,7 @@ class Blocks(FairseqDecoder):
         self._initialise()
 
     def _initialise(self):
-        """Draw GPT-2's initial values: N(0, 0.02^2), scaled by sqrt(768 / width), and smaller at the end of each block."""
+        """Draw GPT-2's initial values: N(0, 0.02^2), scaled by sqrt(768 / width). The last matrix of each sublayer gets smaller values."""
         std = GPT2_STD * (GPT2_WIDTH / self.embed_positions.embedding_dim) ** 0.5
         for name, parameter in self.layers.named_parameters():
             if name.endswith("bias"):
@@ -101,7 +101,7 @@ class Blocks(FairseqDecoder):
             nn.init.zeros_(self.embed_tokens.bias)
 
     def start_from(self, tensors):
-        """Copy pretrained tensors. Positions that they do not have keep their initial values.
+        """Copy pretrained tensors. Positions without a pretrained vector keep their initial values.
 
         Returns:
             number of copied positions
@@ -119,8 +119,8 @@ class Blocks(FairseqDecoder):
         """Logits of the answers.
 
         Args:
-            inputs: symbols (batch, time) or vectors (batch, time, width), padded at the end with zeros. Padding follows the last real
-                token, which therefore cannot attend to it.
+            inputs: symbols (batch, time) or vectors (batch, time, width), padded at the end with zeros. Real
+                tokens cannot attend to padding, because padding follows them.
             lengths: lengths without padding, (batch,).
 
         Returns:

@@ -1,4 +1,4 @@
-"""Pretrained blocks, under the names of ``model.Blocks``: of GPT-2 in Hugging Face's format, or of a language model of fairseq."""
+"""Read pretrained blocks from GPT-2 in Hugging Face's format or from a language model of fairseq, with the names of ``model.Blocks``."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def read_gpt2(folder: str) -> Pretrained:
     """Read GPT-2 from a folder with config.json and one or more .safetensors files.
 
     A block of GPT-2 is fairseq's decoder layer with LayerNorms before attention and feed-forward block. GPT-2 stores its matrices
-    transposed, and those of queries, keys and values as one.
+    transposed, and the matrices of queries, keys and values as one matrix.
 
     Raises:
         InputError: the folder lacks a file or a tensor, or its model is not GPT-2 with the usual options.
@@ -88,7 +88,7 @@ def _block(given: dict[str, Tensor], depth: int, part: str) -> dict[str, Tensor]
 
 
 def _read_safetensors(folder: str) -> dict[str, Tensor]:
-    """Tensors of all .safetensors files of a folder, without the prefix that the model with an output layer adds."""
+    """Tensors of all .safetensors files of a folder, without the prefix that GPT-2 with an output layer adds to names."""
     files = sorted(Path(folder).glob("*.safetensors"))
     if not files:
         raise InputError(

@@ -29,7 +29,7 @@ OPERATORS = {
     "[SM": lambda values: sum(values) % 10,
 }
 SYMBOLS = {symbol: number for number, symbol in enumerate((*"0123456789", *OPERATORS, "]"))}
-LISTOPS_LENGTH = 512  # the first symbols of longer expressions
+LISTOPS_LENGTH = 512  # longer expressions are cut after this many symbols
 CIFAR_MEAN, CIFAR_STD = np.array([[0.4914, 0.4822, 0.4465], [0.2023, 0.1994, 0.2010]], dtype=np.float32)
 GRAY, GRAY_MEAN, GRAY_STD = np.array([0.2989, 0.5870, 0.1140], dtype=np.float32), 0.4808, 0.2392
 MARGIN = 4  # pixels by which an image is shifted, at most
@@ -131,7 +131,7 @@ class Bits:
 
 
 class ListOps:
-    """Expressions from the files of the Long Range Arena, or drawn ones of at most three levels and 40 symbols without a folder."""
+    """Expressions from the files of the Long Range Arena. Without a folder, drawn expressions of at most three levels and 40 symbols."""
 
     def __init__(self, cfg):
         self.folder, self.seed, self.size = cfg.files, cfg.draw_seed, cfg.examples
@@ -173,7 +173,7 @@ def _read_listops(path):
 
 
 def expression(draw):
-    """Symbols and value of an operator on two to four operands: digits, and at most two further levels of expressions."""
+    """Draw an operator with two to four operands, digits or expressions of at most two more levels. Returns its symbols and its value."""
     symbols, value = _expression(draw, levels=2)
     return (symbols, value) if len(symbols) <= 40 else expression(draw)
 
@@ -245,7 +245,7 @@ def _read_mnist(folder, test):
 
 
 def _read_cifar10(folder, test):
-    """Images (n, 32, 32, 3) and labels of the binary version: a byte of the label, then 1,024 bytes of each channel."""
+    """Images (n, 32, 32, 3) and labels of the binary version. A record has one byte for the label, then 1,024 bytes per channel."""
     names = ["test_batch"] if test else [f"data_batch_{number}" for number in range(1, 6)]
     records = np.concatenate([_read_bytes(folder / f"{name}.bin", 0).reshape(-1, 1 + 3072) for name in names])
     return records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), records[:, 0]
@@ -264,5 +264,5 @@ PROBLEMS = {"memory": Bits, "xor": Bits, "listops": ListOps, "mnist": Images, "c
 
 
 def problem(cfg):
-    """The task of ``cfg.problem``, with attributes ``shape`` and ``examples``, a function of a part."""
+    """The task of ``cfg.problem``, with the attribute ``shape`` and the method ``examples(part)``."""
     return PROBLEMS[str(cfg.problem)](cfg)

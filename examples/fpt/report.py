@@ -2,7 +2,8 @@
 
 Usage: report.py ARM_FOLDER...
 
-Rates are the folders in an ARM_FOLDER with a test.log. The best rate has the highest accuracy on valid; ties go to the smaller one.
+Each folder in an ARM_FOLDER that has a test.log is one rate. The best rate has the highest accuracy on valid, or is the smallest of several
+best ones.
 """
 
 import re

@@ -4,10 +4,11 @@
 #   TASK=xor        memory, xor, listops, mnist, cifar10 or cifar10-gray
 #   FILES=FOLDER    files of listops, mnist and cifar10; listops without FILES draws short expressions. README.md lists their names
 #   ARM=NAME        trained, trained-pretrained, frozen-pretrained, frozen-random, and the arms of the ablation; README.md explains them
-#   FROM=FOLDER     GPT-2 for the pretrained arms, in Hugging Face's format. Without it, they start from a language model that is
-#                   trained on DATA
+#   FROM=FOLDER     GPT-2 for the pretrained arms, in Hugging Face's format. Without FROM, they start from a language model that
+#                   is trained on DATA
 #   DATA=FOLDER     train.txt, valid.txt and test.txt to pretrain on, plain or .gz
-#   SIZE=tiny       tiny: two blocks of width 64. With FROM, SIZE=gpt2; gpt2-medium, gpt2-large, gpt2-xl: for random blocks of such sizes
+#   SIZE=tiny       size of random blocks: tiny (two blocks of width 64), gpt2 (default with FROM), gpt2-medium, gpt2-large or gpt2-xl.
+#                   GPT-2 in FROM has its own size; without FROM, the pretrained arms need tiny
 #   RATES="1e-6 1e-5 1e-4 1e-3 1e-2"   learning rates to try
 #   UPDATES=2000    updates of 16 examples
 #   PRETRAIN_UPDATES=2000      updates of the pretraining
@@ -45,7 +46,7 @@ case $arm in
     frozen-pretrained-out | frozen-random-out) kept=out ;;
     frozen-pretrained-out-ln | frozen-random-out-ln) kept=out,ln ;;
     frozen-pretrained-out-ln-in | frozen-random-out-ln-in) kept=out,ln,emb ;;
-    *) die "ARM='$arm': name one of trained, trained-pretrained, frozen-pretrained, frozen-random, or one of these two with -out," \
+    *) die "ARM='$arm': name one of trained, trained-pretrained, frozen-pretrained, frozen-random, or one of the last two with -out," \
         "-out-ln, -out-ln-in or -ffn" ;;
 esac
 start=()

@@ -18,14 +18,14 @@ class FPTTaskConfig(FairseqDataclass):
     # fairseq requires a folder if there is an option "data".
     files: Optional[str] = field(
         default=None,
-        metadata={"help": "folder with the files of the task; memory, xor, and listops without it, are drawn"},
+        metadata={"help": "folder with the task's files. memory and xor are always drawn, listops without a folder"},
     )
     problem: ChoiceEnum(list(problems.PROBLEMS)) = field(default="xor", metadata={"help": "the task"})
     examples: int = field(
-        default=5000, metadata={"help": "drawn tasks: training examples in an epoch, drawn anew in each"}
+        default=5000, metadata={"help": "drawn tasks: training examples per epoch. Each epoch draws new ones"}
     )
-    bits: Optional[int] = field(default=None, metadata={"help": "bits of a string: 1,000 in memory, 5 in xor"})
-    chunk: Optional[int] = field(default=None, metadata={"help": "bits of one token: 50 in memory, 1 in xor"})
+    bits: Optional[int] = field(default=None, metadata={"help": "bits of a string; default: 1,000 in memory, 5 in xor"})
+    chunk: Optional[int] = field(default=None, metadata={"help": "bits of one token; default: 50 in memory, 1 in xor"})
     draw_seed: int = field(default=1, metadata={"help": "seed of the drawn examples"})
 
 
@@ -41,7 +41,7 @@ class FPTTask(FairseqTask):
         self.shape = self.problem.shape
 
     def build_model(self, cfg, from_checkpoint=False):
-        """Build a model, and start it from pretrained blocks. A checkpoint has its own tensors, and the sizes in ``cfg``."""
+        """Build a model. Unless it is for a checkpoint, copy the pretrained blocks that ``cfg`` names, and set their sizes in ``cfg``."""
         pretrained = None
         if not from_checkpoint and cfg.from_gpt2:
             pretrained = read_gpt2(cfg.from_gpt2)

@@ -1,8 +1,8 @@
-"""Spell text for a character language model: one token per character, spaces as ``▁``. fairseq adds an end to each line.
+"""Spell text for a character language model: one token per character, spaces as ``▁``.
 
 Usage: characters.py TEXT_FOLDER OUTPUT_FOLDER
 
-Reads train.txt, valid.txt and test.txt.
+Reads train.txt, valid.txt and test.txt. fairseq appends an end-of-sentence token to each line.
 """
 
 import sys

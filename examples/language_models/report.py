@@ -16,7 +16,7 @@ LOSS = r'(?:Loss \(base 2\): |"test_loss": ")([\d.]+)'
 
 
 def row(folder):
-    """Cells of one run. Bits and perplexity, 2 ** bits, are per character or per masked piece."""
+    """Cells of one run. Bits and perplexity (2 ** bits) are per character or per masked piece."""
     sizes, times, _ = read_training(folder)
     losses = re.findall(LOSS, (folder / "test.log").read_text(encoding="utf-8"))
     if not losses:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Trains a small language model on a text and prints bits and perplexity per character or masked piece of another.
-# You can interrupt it and run it again: finished steps are kept, and training resumes after the last 200 updates it finished.
+# Trains a small language model on a text. Prints the bits and the perplexity of a test text, per character or per masked piece.
+# You can interrupt it and run it again: finished steps are kept, and training resumes from its last checkpoint (one every 200 updates).
 #   MODEL=characters   a character language model; masked: a masked language model of pieces
 #   ARM=dense       which parts are random or replaced; README.md explains them
 #   DATA=FOLDER     train.txt, valid.txt and test.txt, plain or .gz, also with a prefix, as in novel.train.txt

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SST-2 with a masked language model of run.sh: fine-tunes it and prints its accuracy and the majority's share.
+# Fine-tunes a masked language model of run.sh on SST-2. Prints its accuracy and the share of the most frequent class.
 #   ARM, SEED, RUNS   as given to run.sh
 #   UPDATES=N       updates of the masked language model, as given to run.sh; 0: an untrained model, as a control
 #   PRETRAINED=FOLDER   folder of the masked language model (default: the one that run.sh makes if it gets no further arguments)

@@ -1,4 +1,4 @@
-# Adds the decoder's flags to `model`, and sets `in_decoder`, a part of the run's folder. Source this file after kinds.sh.
+# Adds the decoder's flags to `model`, and sets `in_decoder`, a part of the name of the run's folder. Source this file after kinds.sh.
 in_decoder=
 if [[ -n ${DECODER_DEPTH:-} ]]; then
     model+=(--decoder-layers "$DECODER_DEPTH")

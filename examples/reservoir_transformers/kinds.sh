@@ -1,4 +1,4 @@
-# Sets `model`, flags for a `stack` (encoder or decoder) of `depth` layers, with `frozen` reservoirs of a `kind`. Source this file.
+# Sets `model` to the flags for a `stack` (encoder or decoder) of `depth` layers, with `frozen` reservoirs of a `kind`. Source this file.
 count=--reservoir-count
 [[ $stack == encoder ]] || count=--reservoir-decoder-count
 model=("--$stack-layers" "$depth")

@@ -10,7 +10,7 @@
 #   FINETUNE=20000  updates of fine-tuning
 #   SEED=1          random seed
 #   RUNS=FOLDER     output folder (default: runs/roberta)
-#   DRY_RUN, GPUS, MINI   see ../common.sh; an update has at least as many tokens as on 32 GPUs, in fine-tuning as on one
+#   DRY_RUN, GPUS, MINI   see ../common.sh; in pretraining an update has at least as many tokens as on 32 GPUs, in fine-tuning as on one GPU
 # Arguments go to both trainings, as in: KIND=T bash roberta.sh --fp16. All tasks share the pretraining, so give the same arguments for each.
 # You can interrupt it and run it again: finished steps are kept.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
