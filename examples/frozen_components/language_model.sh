@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A row of "Not all parameters are born equal" for a language model: trains one and prints its perplexity per piece on the test text.
+# One row of "Not all parameters are born equal" for a language model: trains it and prints its perplexity per piece on the test text.
 # You can interrupt it and run it again: finished steps are kept, and training resumes after its last epoch.
-#   DATA=FOLDER     train.txt, valid.txt and test.txt, plain or .gz
-#   ARM=2           a row of the paper's table; README.md explains them
+#   DATA=FOLDER     folder with train.txt, valid.txt and test.txt, plain or .gz
+#   ARM=2           a row of the paper's table; README.md explains the rows
 #   SIZE=study      the preset study; paper: width 512, feed-forward 2048, 6 layers. With MINI=1, the dictionary has unused entries, so
 #                   that the model has the paper's size
 #   PIECES=N        number of SentencePiece's pieces (default: 6000, or 32000 with SIZE=paper)

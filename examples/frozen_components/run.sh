@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # A row of "Not all parameters are born equal" on Multi30k; ../multi30k.sh lists the other settings.
-#   ARM=2           a row of the paper's table; README.md explains them
-#   FFN=512         width of the feed-forward blocks; the paper's second table uses the model's width, 128
+#   ARM=2           a row of the paper's table; README.md explains the rows
+#   FFN=512         width of the feed-forward blocks; 128 is the model's width, as in the paper's second table
 #   UPDATES=700     updates, over which the learning rate falls to 0
-# At the paper's size, with widths of 4096 and 1024:
+# With BIN, the model has the paper's size and FFN=4096 (the default) or FFN=1024:
 #   BIN=FOLDER      made by scripts/prepare_wmt18_tr_en.sh; SEED=1, RUNS=runs/frozen_components. sacreBLEU then uses references
 #                   rebuilt by Moses' detokenizer: not comparable with published sacreBLEU
 # Arguments go to fairseq-train, as in: ARM=2 bash run.sh --max-update 20

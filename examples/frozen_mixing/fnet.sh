@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# FNet's own experiment: a masked language model whose layers mix by Fourier transforms, fine-tuned on SST-2, and a BERT of the same
+# FNet's own experiment: a masked language model that mixes tokens by Fourier transforms, fine-tuned on SST-2, and a BERT of the same
 # width and depth. Prints the bits per masked piece of a test text and the accuracy on SST-2.
 #   ARM=fnet        bert, fnet, fnet-bottom, fnet-middle, fnet-mixed, fnet-top, fnet-random, learned or ff-only; README.md explains them
 #   DATA=FOLDER     the text: train.txt, valid.txt and test.txt, plain or .gz, also with a prefix, as in novel.train.txt
 #   SST2=FOLDER     train.tsv and dev.tsv, plain or .gz; SPLIT as in ../one_layer_supermask/sst2.sh
 #   SIZE=base       FNet-Base: width 768, 12 layers, 512 pieces per sample; study: width 128, 4 layers, 128 pieces
-#   UPDATES=N       updates of pretraining (base: 1000000, study: 1500); 0: none, a classifier from random values as a control
+#   UPDATES=N       updates of pretraining (base: 1000000, study: 1500); 0: a classifier without pretraining, as a control
 #   FINETUNE=N      updates of fine-tuning (base: 3157, three epochs of GLUE's SST-2; study: 450)
 #   SEED=1          random seed
 #   RUNS=FOLDER     output folder (default: runs/fnet)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Multi30k English-German with one kind of token mixing; ../multi30k.sh lists the other settings.
-#   ARM=NAME        one of the names below; README.md explains them
+#   ARM=NAME        one of the names below; README.md explains these models
 #   UPDATES=700, LR=4e-3   see ../reservoir_transformers/multi30k.sh
 # Arguments go to fairseq-train, as in: ARM=fnet bash run.sh --max-update 20
 set -euo pipefail

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # QQP or MNLI with masks on one random layer, or with a trained RoBERTa, fine-tuned as by Liu et al. (2019). Prints the accuracy on the valid set.
-#   GLUE=FOLDER     the task, made by scripts/prepare_glue.sh, as data-bin/glue/QQP
+#   GLUE=FOLDER     folder of a task, made by scripts/prepare_glue.sh, such as data-bin/glue/QQP
 #   CLASSES=2       number of classes: 2, or 3 for MNLI
 #   ARM=masks       masks: masks on random layers; dense: RoBERTa, everything is trained
-#   FROM=FILE       checkpoint of a trained RoBERTa: masks start from its embeddings, dense from all of it; default: random values
+#   FROM=FILE       checkpoint of a trained RoBERTa; ARM=masks uses its embeddings, ARM=dense all its weights; default: random values
 #   SIZE=base       base; large: width 1024 and 24 layers; wide: the width of large and the 12 layers of base
-#   LAYERS=layer    one random layer for all layers; none: one for each
+#   LAYERS=layer    layer: one random layer is used at all depths; none: each depth has its own
 #   KEEP=0.7        share of the weights that masks keep
 #   INIT=paper_code random weights: as in the paper's code, N(0, 0.02^2) in a RoBERTa; for others see --mask-init-weights
 #   NORM=plain      LayerNorms without gain and bias, as in the one-layer model; affine: their gain and bias are trained

@@ -3,15 +3,15 @@
 #   ARM=coats       dense   fairseq's transformer, all of it trained
 #                   paper   the paper's model as its code trains it: Xavier's weights in attention and Kaiming's elsewhere, LayerNorms
 #                           without gain and bias, masks of 0 and 1
-#                   text    the same with Kaiming uniform weights everywhere, as the paper's text says: it barely learns
+#                   text    the same with Kaiming uniform weights everywhere, as the paper's text says: this model barely learns
 #                   binary  random weights of fairseq's own sizes, trained LayerNorms, masks of 0 and 1: the plugin's defaults
 #                   signed  the same with masks of -1, 0 and 1
 #                   coats   the same with four nested signed masks, added up: entries -4 to 4
 #   SIZE=study      study: width 128, feed-forward 512, 3 + 2 layers; wide: 256, 1024, 3 + 2; deep: 128, 512, 6 + 4; house: 256, 1024, 4 + 2
 #   KEEP=0.5        share of the weights that masks keep; 0.8 with ARM=coats
-#   INIT=...        other random weights, as in xavier_uniform or paper_code: see --mask-init-weights
+#   INIT=...        other random weights, such as xavier_uniform or paper_code: see --mask-init-weights
 #   VECTORS=PREFIX  embeddings of a trained model, PREFIX.en: fairseq-reservoir dump-embeddings CHECKPOINT PREFIX
-#   NORM=after      LayerNorms after the blocks, or before them
+#   NORM=after      after: LayerNorms after the blocks; before: LayerNorms before them
 #   LR=2e-3         highest learning rate; other defaults with ARM=paper and in wide models
 #   UPDATES=1400    updates, over which the learning rate falls to 0
 #   DROPOUT=0.1     dropout

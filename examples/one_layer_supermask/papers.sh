@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Masks on one random layer at the paper's sizes: trains, translates and scores one point of a figure or a row of its Table 1.
+# Masks on one random layer at the paper's sizes: trains, translates and scores one point of a figure, or one row of the paper's Table 1.
 #   TASK=iwslt14    or wmt14
 #   BIN=FOLDER      made by scripts/prepare_iwslt14.sh or scripts/prepare_wmt14.sh
 #   SIZE=base       iwslt14: base, wide, deep; wmt14: base, wider, deeper
 #   ARM=paper       paper: as the paper's code trains it, Xavier's weights in attention and Kaiming's elsewhere, plain LayerNorms
-#                   text: Kaiming uniform weights everywhere, as the paper's text says; it barely learns
+#                   text: Kaiming uniform weights everywhere, as the paper's text says; this model barely learns
 #                   best: signed nested masks, trained LayerNorms; dense: everything is trained
 #   KEEP=0.5        share of the weights that masks keep; 0.8 with ARM=best
-#   INIT=...        other random weights, as in xavier_uniform: see --mask-init-weights
-#   LAYERS=layer    one random layer for all layers of a stack; none: one for each
+#   INIT=...        other random weights, such as xavier_uniform: see --mask-init-weights
+#   LAYERS=layer    layer: one random layer is used at all depths of a stack; none: each depth has its own
 #   VECTORS=PREFIX  embeddings of a trained model, PREFIX.de and PREFIX.en: fairseq-reservoir dump-embeddings CHECKPOINT PREFIX
 #   AVERAGE=10      wmt14: translate with the mean of the last N epochs' checkpoints, as Ott et al. (2018); 0: with the best checkpoint,
 #                   as iwslt14 does

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# SST-2 from scratch with a RoBERTa: trains a sentiment classifier and prints its accuracy and the majority's share.
+# SST-2 from scratch with a RoBERTa: trains a sentiment classifier and prints its accuracy and the share of the most frequent label.
 # You can interrupt it and run it again: finished steps are kept, and training resumes after its last epoch.
-#   DATA=FOLDER     train.tsv and dev.tsv, plain or .gz: a heading, then sentence<TAB>label
+#   DATA=FOLDER     folder with train.tsv and dev.tsv, plain or .gz: a heading, then lines sentence<TAB>label
 #   SPLIT=given     sentences: split both files again by sentence, if dev was split off by phrase (see sst2_sentences.py)
 #   ARCH=supermask_one_layer_roberta_study   or reservoir_roberta_study, fairseq's roberta, ...
 #   NAME=$ARCH      the run's folder below RUNS; the default includes the arguments
 #   SEED=1          random seed
 #   PIECES=FILE     SentencePiece model of a pretrained model (default: learn 6000 new pieces)
-#   DICT=FILE       its dictionary, dict.txt of the data-bin folder; with PIECES
+#   DICT=FILE       dictionary of the same pretrained model: dict.txt in its data-bin folder; needed with PIECES
 #   RUNS=FOLDER     output folder (default: runs/sst2)
 #   DRY_RUN, GPUS, MINI   see ../common.sh
 # Arguments go to fairseq-train, as in: bash sst2.sh --mask-embeddings trained

@@ -5,7 +5,7 @@ Usage: sst2_pieces.py DATA VOCABULARY OUTPUT_FOLDER
 VOCABULARY is the number of pieces to learn from the training sentences, or a SentencePiece model (FILE.model) to cut with.
 
 Reads train.tsv and dev.tsv of DATA, plain or .gz, and writes train, valid and dev, each as .input0 (pieces) and .label.
-The validation set is valid.tsv, or otherwise every twentieth training sentence, so that dev is not used for choices.
+The validation set is valid.tsv if this file exists. Otherwise it is every twentieth training sentence, so that choices do not use dev.
 """
 
 import gzip

@@ -1,4 +1,4 @@
-"""Print a table of the runs of sst2.sh: accuracy on dev and the share of its most frequent label.
+"""Print a table of the runs of sst2.sh: accuracy on dev and the share of dev's most frequent label.
 
 Usage: sst2_report.py DEV_LABELS RUN_FOLDER...
 """
@@ -15,7 +15,7 @@ HEAD = ("run", "parameters", "trained", "dev accuracy", "majority", "above", "up
 
 
 def row(folder, majority):
-    """Cells of one run. Minutes are of training steps alone (fairseq's train_wall), summed over resumed parts."""
+    """Cells of one run. Minutes count only training steps (fairseq's train_wall), also those before a resume."""
     sizes, _, run = read_training(folder)
     accuracies = re.findall(r'"test_accuracy": "([\d.]+)"', (folder / "validate.log").read_text(encoding="utf-8"))
     if not accuracies:

@@ -1,10 +1,11 @@
-"""Split phrases of SST-2 again by sentence, so that no test sentence, and no phrase that only it contains, is in the training set.
+"""Split SST-2 again by sentence, so that the training set has no phrase that occurs only in held-out sentences.
 
 Usage: sst2_sentences.py DATA OUTPUT_FOLDER
 
 Reads train.tsv and dev.tsv of DATA, plain or .gz, puts them together, and writes train.tsv, valid.tsv and dev.tsv. A sentence is a
-phrase that no other one contains and that ends with a full stop, a question mark or an exclamation mark. One sentence of ten is for dev,
-and one of twenty of the others for valid, chosen by their hash. The training set has every phrase of some other sentence.
+phrase that no other one contains and that ends with a full stop, a question mark or an exclamation mark. The hash of a sentence
+decides: one sentence of ten is for dev, and one of twenty of the others for valid. The training set has every phrase that occurs in any
+other sentence.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ DEV, VALID = 10, 20
 
 
 def containers(phrases):
-    """Map each phrase to the longest phrases that contain its words in a row, or to itself."""
+    """Map each phrase to the longest phrases that contain its words in a row, or to itself if there are none."""
     longer = {phrase: set() for phrase in phrases}
     for phrase in longer:
         words = phrase.split()
@@ -33,7 +34,7 @@ def containers(phrases):
 
 
 def part_of(sentence):
-    """``dev``, ``valid`` or ``train``, for a phrase that no other one contains."""
+    """Return ``dev``, ``valid`` or ``train``: the part of a phrase that no other phrase contains."""
     if not sentence.endswith(ENDS):
         return "train"
     number = int(hashlib.sha256(sentence.encode()).hexdigest(), 16)
