@@ -178,7 +178,7 @@ def _random_tensors(path):
 
 
 def _optimizer(checkpoint):
-    """Return a line with the size of the optimizer state in a file, in bytes; an empty list if the file has none."""
+    """Return a list with one line, the size in bytes of a file's optimizer state. Without an optimizer state, the list is empty."""
     import torch
 
     def tensors(state):

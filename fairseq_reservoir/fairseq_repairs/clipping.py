@@ -22,7 +22,7 @@ def clip_where_the_gradients_are() -> None:
 
 
 def clip_grad_norm(original, params, max_norm, aggregate_norm_fn=None):
-    """Hook of ``utils.clip_grad_norm_``. Clip gradients on the CPU as on a machine without a GPU."""
+    """Hook of ``utils.clip_grad_norm_``. If gradients are on the CPU, clip them in the same way as on a machine without a GPU."""
     params = [params] if isinstance(params, torch.Tensor) else list(params)
     trained = [p for p in params if getattr(p, "grad", None) is not None]
     shared = [p.grad.detach() for p in trained if not hasattr(p, "expert")]

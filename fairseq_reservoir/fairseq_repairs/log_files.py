@@ -14,7 +14,7 @@ FORMAT = logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s
 
 @repair("log-file")
 def write_times_into_log_files():
-    """Write the time of day into each line of ``--log-file``, and each record once.
+    """Write each record to ``--log-file`` only once, and begin its line with the time of day.
 
     fairseq gives its file handlers no format. It adds a handler at the start of each epoch, so the records of epoch N appear N times. The
     first line of the file, the configuration, is written before any hook is called, so this line has no time. ``trainer.building``

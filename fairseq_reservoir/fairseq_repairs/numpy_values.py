@@ -39,7 +39,7 @@ class Array(np.ndarray):
     filled = False
 
     def __new__(cls, *_):
-        raise UnpicklingError("a numpy array without its bytes in the file")
+        raise UnpicklingError("a numpy array, but the file does not contain its bytes")
 
     def __setstate__(self, state):
         version, shape, kind, fortran, raw = state

@@ -27,7 +27,7 @@ def frozen_layers(model: Any, stacks: Iterable[str]) -> Iterator[tuple[str, nn.M
 def use_dtype(layer: nn.Module, dtype: torch.dtype) -> None:
     """Convert a frozen layer's matrices to ``dtype`` and compute its matrix products in ``dtype``.
 
-    The residual stream, LayerNorms and biases stay float32. In a half-precision model, only the stored matrices are converted.
+    The residual stream, LayerNorms and biases stay float32. In a half-precision model, only the storage of the matrices changes.
     """
     for parameter in layer.parameters():
         if parameter.dim() > 1:

@@ -31,9 +31,9 @@ def name_of_scales(latent: str) -> str:
 class Levels:
     """Set of k levels around 0, and the rule for the scale of a matrix.
 
-    The levels are integers if k is odd (-1, 0, 1) and half-integers if k is even (-1/2, 1/2). A weight w is rounded to the scale
-    times the level nearest to w / scale, so the scale is the distance between neighbouring rounded values. Ties go to the upper
-    level for even k, and to the even level for odd k.
+    The levels are integers if k is odd (-1, 0, 1) and half-integers if k is even (-1/2, 1/2). A weight w becomes
+    scale * level, where level is the one nearest to w / scale. Neighbouring rounded values therefore differ by the scale. If w / scale
+    lies midway between two levels, the upper one is taken if k is even, and the one that is an even integer if k is odd.
 
     - ``sign``: k = 2. Each row has the scale 2 mean(|w|), so its rounded values are +-mean(|w|). Among all pairs +-a, this pair has the
       smallest squared error (Rastegari et al., 2016, "XNOR-Net").

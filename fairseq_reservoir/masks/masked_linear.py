@@ -42,7 +42,7 @@ class ComputedLinear(nn.Module):
     def folded(self) -> nn.Linear:
         """Return an ordinary linear layer that stores the computed ``weight``, and a bias of 0.
 
-        Its parameters require gradients, because ``F.linear`` can be slower without them (see ``all_rows``).
+        Its parameters have requires_grad=True, because ``F.linear`` can be slower if they have not (see ``all_rows``).
         """
         weight: Any = self.weight
         linear = nn.Linear(self.in_features, self.out_features, device="meta")

@@ -64,8 +64,8 @@ class FrozenLayerOptions(ComponentOptions):
     )
     reservoir_norm: str = option(
         "paper",
-        f"position of the LayerNorm in {kinds.listed(kinds.letters_where(own_norm=True))} layers. paper: before the layer's function, "
-        "even in a post-norm model; model: as set by --encoder-normalize-before and --decoder-normalize-before. Default: paper",
+        f"position of the LayerNorm in {kinds.listed(kinds.letters_where(own_norm=True))} layers. Value paper: before the layer's "
+        "function, also in a post-norm model. Value model: as set by --encoder-normalize-before and --decoder-normalize-before. Default: paper",
         "NORM",
         choices=NORMS,
     )

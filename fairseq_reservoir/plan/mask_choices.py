@@ -106,7 +106,7 @@ class MaskChoices:
 
 
 def keep_count(keep_ratio: Ratio | str, n: int) -> int:
-    """Return the number of kept entries out of ``n``: ``max(1, floor(keep_ratio * n + 1/2))`` with the ratio's exact decimal value.
+    """Return the number of kept entries out of ``n``: ``max(1, floor(keep_ratio * n + 1/2))``, with 0.1 as exactly 1/10.
 
     Raises:
         ValueError: the ratio is outside (0, 1].

@@ -94,7 +94,7 @@ def start_stack(model: nn.Module, stack: str, path: str, task: Any) -> dict[str,
 
 
 def _refuse_other_values(model: nn.Module, paths: dict[str, str], taken: dict[str, dict[str, Tensor]]) -> None:
-    """Refuse checkpoints with different values for a tensor that two modules of the model share, such as a shared embedding.
+    """Refuse checkpoints that store a tensor of two modules, such as a shared embedding, twice and with different values.
 
     The model would keep only the values that are copied last.
     """

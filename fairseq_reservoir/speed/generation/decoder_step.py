@@ -104,7 +104,10 @@ class DecoderStep:
 
 
 def position(embedding: Any, step: Tensor) -> Tensor:
-    """Return the position vector (1, dim) of a position (1,) that is counted from 0. fairseq counts positions from ``padding_idx`` + 1."""
+    """Return the vector of a position, of shape (1, dim). The position, of shape (1,), is counted from 0.
+
+    fairseq counts positions from ``padding_idx`` + 1.
+    """
     return _positions(embedding).index_select(0, step + (embedding.padding_idx + 1))
 
 

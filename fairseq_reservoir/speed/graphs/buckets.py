@@ -55,7 +55,7 @@ def tokens(shapes: np.ndarray) -> np.ndarray:
 
 
 def choose(shapes: np.ndarray, limit: int = LIMIT, multiple: int = MULTIPLE) -> np.ndarray:
-    """Choose at most ``limit`` buckets that hold all batches with few padding tokens. The result depends only on the arguments.
+    """Choose at most ``limit`` buckets so that each batch fits into one with few padding tokens. The result depends only on the arguments.
 
     Args:
         shapes: (batches, d) integers, the shape of each batch of an epoch, with repetitions.

@@ -83,7 +83,7 @@ def choices(study: Study) -> Table:
         rows.append([name_cell(choice.arm), value_cell(choice.value), *scores])
     notes = [
         f"{search.metric.label}: score of the best validation; {search.metric.arrow}. The values of an arm are compared on"
-        " the seeds for which all values were tried. The chosen arm's mean includes these seeds, so it is slightly too good."
+        " the seeds for which all values were tried. The best value's mean is computed from the same seeds, so it is slightly too good."
     ]
     leaf = search.leaf
     tried_runs = sum(len(arm.runs) for arm in (*search.others, *study.arms))

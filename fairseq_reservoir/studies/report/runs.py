@@ -171,8 +171,8 @@ def _logs_below(path):
         fault = next(((log, reason) for log, reason in faults.items() if reason), None)
         if len(training) > 1:
             raise InputError(
-                f"RUNS {folder}: {training[0].name} and {training[1].name} are logs of training; give each run its own folder, or"
-                " rename the log of the run to train.log"
+                f"RUNS {folder}: {training[0].name} and {training[1].name} are both logs of training; give each run its own folder, or"
+                " rename the log that the report should use to train.log"
             )
         if training:
             yield folder, training[0], ""

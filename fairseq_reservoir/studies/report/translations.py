@@ -109,8 +109,8 @@ def read_test(folder: Path, references: list[str] | None) -> Test:
     test.tokenised, test.tokenised_signature = test.counts.score(TOKENISED)
     if any(map(_is_of_pieces, [*hypotheses, *theirs])):
         test.remarks.append(
-            "the translations or references contain subwords, so the scores are computed on subwords; translate again with"
-            " --remove-bpe sentencepiece for subwords with ▁, or with --remove-bpe for subwords with @@"
+            "the translations or references contain subwords, so the scores are computed on subwords; if subwords are"
+            " marked with ▁, translate again with --remove-bpe sentencepiece; if they are marked with @@, use --remove-bpe"
         )
     if test.counts.unknown:
         cure = "; give --references FILE, where FILE has the original references" if hypotheses else ""

@@ -197,7 +197,7 @@ class _Grid(GridFile):
         return axis
 
     def further(self, axis):
-        """Return the number in the key ``beyond``: how many values may be added to the axis for each combination of the other axes."""
+        """Return the number in the key ``beyond``: for each combination of the other axes' values, so many values may be added."""
         number = self.found.get("beyond", "0")
         if not isinstance(number, str) or not number.isdecimal():
             raise self.error("beyond", f"{number!r} is not a whole number")

@@ -2,8 +2,8 @@
 
 Unlike ``slurm.py``, this module does not use submitit, for four reasons:
 
-- On an interrupt, submitit's local executor kills a job after 1 s. A command that needs longer to save a checkpoint then outlives the
-  sweep.
+- On an interrupt, submitit's local executor kills a job after 1 s, but not the command that the job has started. If the command needs
+  more than 1 s to save a checkpoint, it continues after the sweep has ended.
 - submitit accepts GPUs only by number, and hides all GPUs from a job without a GPU number.
 - If the sweep is killed, a job of submitit continues and keeps the run's lock. The run then seems to belong to a different sweep.
 - Each job needs two Python processes in addition to the command.
@@ -103,7 +103,7 @@ def _environment(jobs: int, gpus: list[str], taken: list) -> dict[str, str]:
 def _begin_next(queue: "Queue", environment: dict[str, str]) -> ActiveRun | None:
     """Start the first waiting run. Return None if this is not possible.
 
-    A run that another sweep runs becomes a foreign run. A run with a folder that cannot be written counts as ended.
+    If another sweep has started a run, the run becomes a foreign run. A run with a folder that cannot be written counts as ended.
     """
     run = queue.waiting.pop(0)
     is_resumed = run.state[0] == "running"

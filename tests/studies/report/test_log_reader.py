@@ -221,7 +221,7 @@ def test_several_logs_in_one_folder_are_refused(tmp_path):
     for name in ("dense-1.log", "dense-2.log"):
         plain_run(tmp_path / "two", [10], [4]).write(name)
     with pytest.raises(
-        InputError, match=r"RUNS .*two: dense-1.log and dense-2.log are logs of training; give each run"
+        InputError, match=r"RUNS .*two: dense-1.log and dense-2.log are both logs of training; give each run"
     ):
         find_runs([tmp_path])
 
