@@ -65,7 +65,8 @@ class FrozenLayerOptions(ComponentOptions):
     reservoir_norm: str = option(
         "paper",
         f"position of the LayerNorm in {kinds.listed(kinds.letters_where(own_norm=True))} layers. Value paper: before the layer's "
-        "function, also in a post-norm model. Value model: as set by --encoder-normalize-before and --decoder-normalize-before. Default: paper",
+        "function, also in a post-norm model. Value model: as set by --encoder-normalize-before and --decoder-normalize-before. "
+        "Default: paper",
         "NORM",
         choices=NORMS,
     )
