@@ -117,7 +117,7 @@ def test_scores_of_subwords_are_named(run, piece):
     )
     (remark,) = read_test(run.folder, None).remarks
     assert remark.startswith(
-        "the translations or references contain subwords, so the scores are computed on subwords; translate again with"
+        "the translations or references contain subwords, so the scores are computed on subwords; if subwords are"
     )
 
 
