@@ -1,10 +1,14 @@
 """A plan of only L is fairseq's own transformer, bit for bit."""
 
+import os
+
 import pytest
 import torch
 
+from fairseq_reservoir.fairseq_repairs.repair import WITHOUT
 from fairseq_reservoir.freezing.description import BUFFER
-from tests.support.commands import train
+from tests.support.commands import USER_DIR, load, train
+from tests.support.warm_start import run_command
 
 NORMS = {
     "post-norm": [],
@@ -42,3 +46,34 @@ def test_equals_fairseqs_transformer(toy_data, norm, embeddings):
     assert len(ours.losses) == 8 and ours.losses == fairseqs.losses
     assert_same_bits(ours.weights, fairseqs.weights)
     assert not torch.equal(ours.weights["encoder.layers.0.fc1.weight"], ours.initial["encoder.layers.0.fc1.weight"])
+
+
+def test_whole_epochs_equal_those_of_stock_fairseq(toy_data, tmp_path):
+    """In processes: fairseq-train without the plugin, and with it but without the repair that trains on an epoch's last batch."""
+    shape = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2 --decoder-attention-heads 2"
+    flags = (
+        f"{shape} --encoder-layers 2 --decoder-layers 2 --max-tokens 150 --max-epoch 2 --dropout 0.1 --update-freq 2"
+    )
+    recipe = "--optimizer adam --lr 1e-3 --no-epoch-checkpoints --cpu --num-workers 0"
+    words = [str(toy_data), *flags.split(), *recipe.split()]
+    plugin = [
+        "--user-dir",
+        USER_DIR,
+        "--arch",
+        "reservoir_transformer",
+        "--reservoir-encoder",
+        "LL",
+        "--reservoir-decoder",
+        "LL",
+    ]
+    states = []
+    for name, more, environment in (
+        ("stock", ["--arch", "transformer"], {}),
+        ("ours", plugin, {WITHOUT: "last-batch"}),
+    ):
+        ended = run_command("fairseq-train", *words, *more, "--save-dir", tmp_path / name, env=os.environ | environment)
+        assert ended.returncode == 0, ended.stderr
+        states.append(load(tmp_path / name))
+    stock, ours = states
+    assert_same_bits(ours["model"], stock["model"])
+    assert ours["optimizer_history"][-1]["num_updates"] == stock["optimizer_history"][-1]["num_updates"] > 4
