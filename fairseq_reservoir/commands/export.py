@@ -58,7 +58,7 @@ def add_parser(commands) -> None:
     text.add_argument(
         "--with-text",
         action="store_true",
-        help="store the dictionaries; for data that was split into whole words instead of word pieces",
+        help="store the dictionaries. Use this flag if the data was split into whole words instead of word pieces",
     )
     text.add_argument(
         "--tokenizer",

@@ -73,7 +73,7 @@ def _own_kinds() -> list[str]:
 
 
 def _options() -> dict[str, dataclasses.Field]:
-    """Map the name of each option to its field. If several dataclasses have an option, use the first: its help is longest."""
+    """Map the name of each option to its field. If several dataclasses define it, use the first, with the longest help."""
     found: dict[str, dataclasses.Field] = {}
     for options in (
         ReservoirOptions,

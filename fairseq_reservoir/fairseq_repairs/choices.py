@@ -1,7 +1,7 @@
 """Hints in error messages: flags that a choice such as ``--task NAME`` requires, and the choice to which an unknown flag belongs.
 
-The hints help a user who gives flags of this package without an ``--arch`` of this package, or copies half of a recipe. Plain fairseq ends
-in a traceback, or prints "unrecognized arguments" after 150 lines of usage.
+The hints help a user who copies half of a recipe, or who gives flags of this package but no ``--arch`` of it. Plain fairseq ends in a
+traceback, or prints "unrecognized arguments" after 150 lines of usage.
 """
 
 import argparse

@@ -32,9 +32,9 @@ def reload_every_epoch(iterator) -> None:
 def keep_batches_when_resuming():
     """Give a resumed run the same batches as an uninterrupted run.
 
-    When a run starts, fairseq creates the batches of all epochs from ``--seed`` and the current epoch number. A run that is resumed in
-    epoch 2 therefore has different batches than the run that started in epoch 1. A run that is resumed within an epoch trains on some
-    sentences twice and skips others.
+    When a run starts, fairseq creates the batches of all epochs. They depend on ``--seed`` and on the epoch in which the run starts. A run
+    that is resumed in epoch 2 therefore has different batches than the run that started in epoch 1. A run that is resumed within an epoch
+    trains on some sentences twice and skips others.
     """
 
     def get_batch_iterator(original, task, dataset, *args, **flags):

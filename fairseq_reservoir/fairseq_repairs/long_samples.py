@@ -81,7 +81,7 @@ def read_flags(parser, flags, words) -> None:
     """Store the flags of ``fairseq-eval-lm`` for ``filter_indices_by_size``.
 
     Raises:
-        InputError: ``--context-window`` is negative, or leaves no token of a block to score.
+        InputError: ``--context-window`` is negative, or so large that no token of a block is scored.
     """
     if not score_every_token.is_applied:
         return

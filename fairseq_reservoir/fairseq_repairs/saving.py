@@ -15,9 +15,9 @@ REFUSAL = "--save-dir: {path} cannot be written ({why}); earlier checkpoints are
 def write_once() -> None:
     """Write a checkpoint once, with a seal, and leave no incomplete file behind.
 
-    The seal is a hash at the end of the file; see ``archive``. When writing fails, fairseq tries twice more, and appends to the bytes that
-    are already written. If a later attempt succeeds, ``torch.load`` refuses the file. If all attempts fail, an incomplete file and three
-    tracebacks remain.
+    The seal is a hash at the end of the file; see ``archive``. When writing fails, plain fairseq tries twice more, and appends to the bytes
+    that are already written. If a later attempt succeeds, ``torch.load`` refuses the file. If all attempts fail, an incomplete file
+    and three tracebacks remain.
     """
 
     def torch_persistent_save(original, obj, filename, async_write=False):

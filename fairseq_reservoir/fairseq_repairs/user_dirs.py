@@ -60,7 +60,7 @@ def is_imported(user_dir: str | None) -> bool:
         return is_clone or (str(folder) == folder.name and not folder.is_dir())
     if not any(os.path.isdir(path) and os.path.samefile(folder, path) for path in imported):
         raise InputError(
-            f"--user-dir {user_dir}: the package {folder.name} is already imported from {imported[0]}; give that folder, or rename "
-            "this one"
+            f"--user-dir {user_dir}: a package {folder.name} is already imported from {imported[0]}; give this folder as --user-dir, or "
+            f"rename {user_dir}"
         )
     return True

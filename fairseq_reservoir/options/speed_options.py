@@ -32,7 +32,8 @@ class FastOptions(Flags):
     fast: bool = option(
         False,
         "train the same model faster. Dropout uses a fast random number generator. On a CPU, the loss skips padding. Attention and Adam "
-        "run in one kernel each. The flag changes losses by rounding and, with dropout, by different random numbers. "
+        "run in one kernel each. With the flag, losses differ slightly because of rounding and, if there is dropout, because of other "
+        "random numbers. "
         "The log and fairseq-reservoir plan list the active optimizations. Checkpoints do not depend on the flag",
     )
     cuda_graphs: bool = option(

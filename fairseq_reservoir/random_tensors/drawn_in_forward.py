@@ -55,7 +55,7 @@ class DrawnTensor:
         return drawn
 
     def is_there(self) -> bool:
-        """Return whether the values are in memory, and no conversion of the whole model to another dtype has rounded them."""
+        """Return True if the values are in memory and were not rounded when the whole model was converted to another dtype."""
         return self.tensor.numel() > 0 and not (self.keeps_dtype and self.tensor.dtype != self.dtype)
 
     def release(self) -> None:

@@ -130,7 +130,7 @@ def _fan_in(name: str, shapes: Shapes) -> int:
     if len(shapes.get(matrix, ())) < 2:
         raise InputError(
             f"{name}: cannot draw this bias of a frozen layer, because the layer has no matrix {matrix}. Rename the bias or its "
-            "matrix, make the bias a buffer, or give a LayerNorm a name that ends with layer_norm"
+            "matrix, or make the bias a buffer. If the layer is a LayerNorm, give it a name that ends with layer_norm"
         )
     return shapes[matrix][1]
 

@@ -109,7 +109,7 @@ def _refuse_other_values(model: nn.Module, paths: dict[str, str], taken: dict[st
 
 
 def _refuse_other_processes(paths: dict[str, str], taken: dict[str, dict[str, Tensor]]) -> None:
-    """Refuse ranks that have copied different tensor values. Each rank reads the file on its own host."""
+    """Refuse a start in which ranks have copied different values. They can differ, because each rank reads the file on its own host."""
     if not dist.is_initialized():
         return
     found = "".join(digest.of_tensor(tensors[name]) for tensors in taken.values() for name in sorted(tensors))

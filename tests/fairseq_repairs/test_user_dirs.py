@@ -67,8 +67,8 @@ def test_another_package_of_that_name_is_refused(package, tmp_path):
     with pytest.raises(InputError) as refused:
         import_user_dir(tmp_path / NAME)
     assert str(refused.value) == (
-        f"--user-dir {tmp_path / NAME}: the package {NAME} is already imported from {tmp_path}/site/fairseq/../{NAME}; give that "
-        "folder, or rename this one"
+        f"--user-dir {tmp_path / NAME}: a package {NAME} is already imported from {tmp_path}/site/fairseq/../{NAME}; give this "
+        f"folder as --user-dir, or rename {tmp_path / NAME}"
     )
 
 

@@ -101,8 +101,8 @@ class MaskedParts:
     def make(self, kind, sizes, place, part, **options):
         """Create a masked module at ``place`` of this stack, with the random distribution of ``part``.
 
-        With trained weights, create the rounded counterpart of ``kind``. Its initial values are uniform, with the standard
-        deviation of fairseq's initial values.
+        If the weights are trained, create the layer that rounds its weights in place of ``kind``. Its initial values are uniform, with
+        the standard deviation of fairseq's initial values.
         """
         seeded = {"seed": self.options.mask_seed, "name": f"{self.stack}.{place}"}
         levels = self.embedding_levels if part in _TOKEN_TABLES else self.levels

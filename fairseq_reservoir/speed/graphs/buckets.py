@@ -240,7 +240,7 @@ def shapes_of(dataset: Any, batches: Iterable[Sequence[int]]) -> np.ndarray | No
 
 
 def _layout(dataset: Any) -> tuple[int, list[Side]] | None:
-    """Return the minimum number of sentences per batch, and the sides of a data set. Return None for data sets of unknown classes."""
+    """Return the minimum number of sentences per batch, and the sides of a data set; None if its Python class is not known."""
     while isinstance(dataset, (SortDataset, LRUCacheDataset)):
         dataset = dataset.dataset
     for known, layout in _LAYOUTS.items():

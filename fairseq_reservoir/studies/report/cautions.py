@@ -118,9 +118,9 @@ def faults(study: Study, run: Run) -> list[str]:
 def _repeated(study):
     """Warn of arms in which ``--ignore`` has merged several runs with the same seed."""
     names = [arm.name for arm in study.arms if arm.seed_count < len(arm.counted)]
-    return [f"Means and intervals count several runs with the same seed as several seeds: {listed(names, 5)}."] * bool(
-        names
-    )
+    return [
+        f"Some runs of an arm have the same seed, but count as different seeds in means and intervals: {listed(names, 5)}."
+    ] * bool(names)
 
 
 def _of_same(remarks):

@@ -20,7 +20,7 @@ _LARGEST = 1 << 64  # larger integers become text, because Python refuses to pri
 
 
 def parse(text: str) -> dict:
-    """Convert a configuration that fairseq printed to nested dictionaries, without executing code.
+    """Parse a configuration in the form in which fairseq prints it. Return nested dictionaries. No code is executed.
 
     Values without quotes (``'activation_fn': relu``) become strings. ``Namespace(a=1)``, the form of old options, becomes a dictionary.
     Objects, printed as ``<...>``, become None.

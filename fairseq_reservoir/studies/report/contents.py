@@ -47,8 +47,8 @@ def results(study: Study) -> Table:
         row += [cell(spread([test.bits for test in own]), 4, arm)] * bits
         rows.append(row)
     notes = [
-        f"{study.metric.label}: score of the best validation; {study.metric.arrow}. ± is one standard deviation over seeds (n − 1). Only"
-        " runs that are averaged count as seeds."
+        f"{study.metric.label}: score of the best validation; {study.metric.arrow}. ± is one standard deviation over seeds (n − 1). The"
+        " number of seeds n counts only runs that are part of the mean."
     ]
     notes += [f"{name}: {text}" for name, text in _signatures(tests)]
     return Table("results", "Scores", head, rows, notes)

@@ -41,7 +41,7 @@ SHARES = (0.95, 0.99)
 
 
 def flop_axis(most: float) -> Axis:
-    """Return the axis of FLOPs with the largest unit in which ``most`` is at least 1."""
+    """Return the axis of FLOPs. Its unit is the largest one in which the number ``most`` is at least 1."""
     units = ((1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"))
     scale, unit = next(((scale, unit) for scale, unit in units if most >= scale), (1e6, "MFLOP"))
     return Axis("flops", unit, scale)

@@ -100,7 +100,7 @@ def test_ignore_merges_runs_that_differ_in_nothing_else(study):
     (lines,) = (lines for title, lines in cautions(found) if title == "Arms")
     assert lines == [
         "deep and flat: runs differ in optimization.lr (0.001, 0.002, 0.004).",
-        "Means and intervals count several runs with the same seed as several seeds: deep and flat.",
+        "Some runs of an arm have the same seed, but count as different seeds in means and intervals: deep and flat.",
     ]
     assert answers(found)[-1].sentence == "2 arms have 3 seeds in 5 runs and 1 arm has 1 seed."
     train(study / "runs", "again-lr4e-3", "4e-3", 12, layers=3)  # the same seed and rate in a second folder
