@@ -6,7 +6,7 @@ from the user's flags. If a flag is missing, the licence or the scores are omitt
 
 import json
 import shlex
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +60,9 @@ def check_flags(flags: CardFlags, force: bool, *inputs: str) -> list[dict[str, A
             JSON from sacrebleu.
     """
     if flags.card is None:
-        for field in fields(flags):
-            if getattr(flags, field.name) is not None:
-                flag = f"--{field.name.replace('_', '-')}"
-                raise InputError(f"{flag} {getattr(flags, field.name)}: has no effect without --card FILE{SUFFIX}")
+        for name, value in vars(flags).items():
+            if value is not None:
+                raise InputError(f"--{name.replace('_', '-')} {value}: has no effect without --card FILE{SUFFIX}")
         return []
     try:
         check_out(flags.card, force, SUFFIX, *inputs)

@@ -50,8 +50,8 @@ def run(known, _):
 
     if not known.ctranslate2:
         for flag in ("quantization", "data"):
-            if getattr(known, flag):
-                raise InputError(f"--{flag} {getattr(known, flag)}: needs --ctranslate2 FOLDER")
+            if value := vars(known)[flag]:
+                raise InputError(f"--{flag} {value}: needs --ctranslate2 FOLDER")
         if not known.out:
             raise InputError("no output: name the file OUT.pt to write, or a folder with --ctranslate2, or both")
         return materialize(known.checkpoint, known.out, known.force)

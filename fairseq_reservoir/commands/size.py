@@ -48,7 +48,7 @@ def run(known, fairseq_flags):
             f"{' '.join(fairseq_flags)}: flags can only be given for an architecture, but {known.model} is not an architecture"
         )
     for side in ("source", "target"):
-        if (words := getattr(known, f"{side}_words")) is not None:
+        if (words := vars(known)[f"{side}_words"]) is not None:
             raise InputError(
                 f"--{side}-words {words}: can only be given for an architecture, but {known.model} is not an architecture"
             )

@@ -135,7 +135,7 @@ def _status(known):
     from ..studies.sweep.table import status
 
     others = ("grid", "out", "jobs", "dry_run", "retry_failed", "slurm", *(f"slurm_{name}" for name in _SLURM))
-    if any(getattr(known, name) not in (None, False) for name in others):
+    if any(vars(known)[name] not in (None, False) for name in others):
         raise InputError("--status DIR: takes no other argument")
     return status(known.status)
 
@@ -281,7 +281,7 @@ def _slurm_options(known):
     """Return the values of --slurm-time, --slurm-gpus and so on, by the name after ``slurm_``."""
     options = {}
     for name, (default, least) in _SLURM.items():
-        value = getattr(known, f"slurm_{name}")
+        value = vars(known)[f"slurm_{name}"]
         if value is not None and not known.slurm:
             raise InputError(f"--slurm-{name} {value}: has no effect without --slurm")
         if isinstance(value, int) and value < least:

@@ -95,7 +95,7 @@ def _description(plans, options):
 
     def unusual(name, matters):
         """Return the option's value. Return None if it is the default or does not matter for the plan."""
-        value = getattr(options, name)
+        value = vars(options)[name]
         return value if matters and value != FrozenLayerOptions.__dataclass_fields__[name].default else None
 
     return {

@@ -214,7 +214,7 @@ def mask_choices(options: Namespace | MaskOptions) -> dict[str, Any]:
             MaskChoices(choices["keep_ratio"], **{name: choices[name] for name in names})
         except ValueError as error:
             reason = str(error).split(": ", 1)[1]
-            raise InputError(f"{flag_of(flag)} {getattr(options, flag)!r}: {reason}") from None
+            raise InputError(f"{flag_of(flag)} {vars(options)[flag]!r}: {reason}") from None
     return choices
 
 

@@ -23,7 +23,7 @@ def add_backskips(model: nn.Module, plans: dict[str, tuple[Slot, ...]], options:
     skips = {}
     for place, layer in frozen_layers(model, plans):
         if not any("encoder_attn" in name for name, _ in layer.named_modules()) and _trained_below(model, place):
-            width = getattr(options, f"{place.split('.')[0]}_embed_dim")
+            width = vars(options)[f"{place.split('.')[0]}_embed_dim"]
             skip = Backskip(
                 options.backskip, place, width, options.reservoir_seed, options.backskip_anneal, options.backskip_warmup
             )

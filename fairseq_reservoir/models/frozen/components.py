@@ -51,7 +51,7 @@ class FrozenComponents(DescribedInCheckpoint):
         model = super().build_model(cfg, task)
         for stack in kept:
             # fairseq has replaced the depth in ``cfg`` by the number of kept layers. Restore it, because checkpoints store ``cfg``.
-            setattr(cfg, f"{stack}_layers", getattr(options, f"{stack}_layers"))
+            setattr(cfg, f"{stack}_layers", vars(options)[f"{stack}_layers"])
         if type(model) is not cls:  # some models of fairseq construct a fixed class instead of ``cls``
             model = adopt(cls, model)
         model.component_options = options
