@@ -202,6 +202,21 @@ def read_arguments(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     pairs.add_arguments(parser, "epoch_time", pairs=7)
     parser.set_defaults(warm_up=0)
+    add_corpus_flags(parser)
+    add_load_flags(parser)
+    add_arm_flags(parser)
+    given = parser.parse_args(arguments)
+    check_arguments(parser, given)
+    if given.raw is None:
+        given.data = (given.data or pairs.ROOT / CORPORA[given.corpus][0]).absolute()
+        if not given.data.is_dir():
+            parser.error(
+                f"--data {given.data}: no such folder; examples/{given.corpus}.sh makes it, or give --raw FOLDER"
+            )
+    return given
+
+
+def add_corpus_flags(parser):
     parser.add_argument(
         "--corpus", choices=CORPORA, default="multi30k", help="recipe: training flags and number of pieces"
     )
@@ -214,6 +229,10 @@ def read_arguments(arguments):
     parser.add_argument(
         "--untied", action="store_true", help=f"do not set {TIED}; flags of the arms choose shared embeddings"
     )
+
+
+def add_load_flags(parser):
+    """Add the flags of the processes that run beside a training."""
     parser.add_argument(
         "--busy",
         type=lambda text: [int(number) for number in text.split(",")],
@@ -229,6 +248,9 @@ def read_arguments(arguments):
         action="store_true",
         help="start busy processes in new sessions, as another terminal does; Linux then ignores --nice",
     )
+
+
+def add_arm_flags(parser):
     parser.add_argument(
         "--arm",
         action="append",
@@ -240,7 +262,10 @@ def read_arguments(arguments):
         "--promise", metavar="NAME", help="fail unless the lower end of this arm's interval is at most --at-most"
     )
     parser.add_argument("--at-most", type=float, default=0.92, help="default 0.92")
-    given = parser.parse_args(arguments)
+
+
+def check_arguments(parser, given):
+    """Set the default arms, and end the program with an error if a value is not allowed."""
     if given.data and given.raw:
         parser.error("--raw: give it or --data, not both")
     given.arm = given.arm or list(map(pairs.name_and_flags, DEFAULT_ARMS))
@@ -254,13 +279,6 @@ def read_arguments(arguments):
         parser.error(f"--nice {given.nice}: 0 to 19")
     if given.promise and len(given.busy) > 1:
         parser.error("--promise: only with one number for --busy")
-    if given.raw is None:
-        given.data = (given.data or pairs.ROOT / CORPORA[given.corpus][0]).absolute()
-        if not given.data.is_dir():
-            parser.error(
-                f"--data {given.data}: no such folder; examples/{given.corpus}.sh makes it, or give --raw FOLDER"
-            )
-    return given
 
 
 def main(arguments=None):

@@ -49,38 +49,11 @@ def read_embeddings(
         InputError: the file is missing or malformed, its vectors do not have ``embed_dim`` numbers, or it contains too few of the
             dictionary's words.
     """
-    found: dict[int, torch.Tensor] = {}
-    number = 1
     try:
         with open(path, encoding="utf-8") as lines:
-            header = next(lines, "").split()
-            if len(header) != 2 or not all(text.isdecimal() for text in header):
-                raise InputError(f"{flag} {path}: line 1 must be COUNT DIM, as word2vec writes it")
-            if whole_number(header[1]) != embed_dim:
-                raise InputError(
-                    f"{flag} {path}: its vectors have {header[1]} numbers, but the model needs {embed_dim}"
-                )
-            for number, line in enumerate(lines, 2):
-                token, *values = line.rstrip("\n").split(" ")
-                values = [v for v in values if v]
-                if len(values) != embed_dim:
-                    raise InputError(
-                        f"{flag} {path}: line {number} has {len(values)} numbers, but the model needs {embed_dim}"
-                    )
-                if token in dictionary.indices:
-                    found[dictionary.indices[token]] = vector = torch.tensor([float(v) for v in values])
-                    if not vector.isfinite().all():
-                        raise InputError(f"{flag} {path}: line {number} contains a number that is not finite")
-            if number - 1 < (whole_number(header[0]) or 0):
-                raise InputError(
-                    f"{flag} {path}: line 1 says {header[0]} vectors, but {number - 1} follow; if the file is complete, correct line 1"
-                )
+            found = _vectors_of(lines, dictionary.indices, embed_dim, f"{flag} {path}")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{flag} {path}: cannot be read ({error})") from None
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{flag} {path}: line {number} has text in place of a number") from None
     words = range(dictionary.nspecial, len(dictionary))
     covered = sum(index in found for index in words)
     logger.info("%s %s: %d of %d dictionary entries found", flag, path, covered, len(words))
@@ -92,6 +65,38 @@ def read_embeddings(
     indices = sorted(found)
     vectors = torch.stack([found[i] for i in indices]) if indices else torch.empty(0, embed_dim)
     return torch.tensor(indices, dtype=torch.int64), vectors
+
+
+def _vectors_of(lines: Iterator[str], indices: Mapping[str, int], embed_dim: int, file: str) -> dict[int, torch.Tensor]:
+    """Map the dictionary index of each found word to its vector. ``file`` names the file in messages."""
+    found: dict[int, torch.Tensor] = {}
+    header, number = next(lines, "").split(), 1
+    if len(header) != 2 or not all(text.isdecimal() for text in header):
+        raise InputError(f"{file}: line 1 must be COUNT DIM, as word2vec writes it")
+    if whole_number(header[1]) != embed_dim:
+        raise InputError(f"{file}: its vectors have {header[1]} numbers, but the model needs {embed_dim}")
+    for number, line in enumerate(lines, 2):
+        token, *values = line.rstrip("\n").split(" ")
+        values = [v for v in values if v]
+        if len(values) != embed_dim:
+            raise InputError(f"{file}: line {number} has {len(values)} numbers, but the model needs {embed_dim}")
+        if token in indices:
+            found[indices[token]] = _vector(values, f"{file}: line {number}")
+    if number - 1 < (whole_number(header[0]) or 0):
+        raise InputError(
+            f"{file}: line 1 says {header[0]} vectors, but {number - 1} follow; if the file is complete, correct line 1"
+        )
+    return found
+
+
+def _vector(values: list[str], line: str) -> torch.Tensor:
+    try:
+        vector = torch.tensor([float(v) for v in values])
+    except ValueError:
+        raise InputError(f"{line} has text in place of a number") from None
+    if not vector.isfinite().all():
+        raise InputError(f"{line} contains a number that is not finite")
+    return vector
 
 
 def start_from(embedding: torch.nn.Embedding, path: str | None, dictionary: Any, flag: str) -> None:

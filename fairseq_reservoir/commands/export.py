@@ -44,6 +44,12 @@ def add_parser(commands) -> None:
     )
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
     parser.add_argument("--data", metavar="DATA", help="folder of the dictionaries (default: the training's DATA)")
+    _add_text_flags(parser)
+    _add_card_flags(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_text_flags(parser) -> None:
     text = parser.add_argument_group(
         "with these flags, the file also contains the dictionaries and the preparation of text, so that `translate` needs no other file"
     )
@@ -71,6 +77,9 @@ def add_parser(commands) -> None:
         help="the data was tokenised by Moses without splitting words at dashes, as with fairseq's flag of this name",
     )
     text.add_argument("--lowercase", action="store_true", help="the data are in lower case")
+
+
+def _add_card_flags(parser) -> None:
     card = parser.add_argument_group("a model card, with Hugging Face's metadata header")
     card.add_argument(
         "--card", metavar="FILE.md", help="write a model card: languages, plan, sizes and how to use the file"
@@ -84,7 +93,6 @@ def add_parser(commands) -> None:
         metavar="JSON",
         help="file with the output of `sacrebleu REFERENCES -i TRANSLATIONS`: scores and signatures",
     )
-    parser.set_defaults(run=run)
 
 
 def run(known, _):

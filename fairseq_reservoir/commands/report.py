@@ -23,6 +23,12 @@ def add_parser(commands) -> None:
     )
     parser.add_argument("runs", nargs="+", metavar="RUNS", help="folders of runs, or parent folders of runs")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder to write; replaces an earlier report")
+    _add_score_flags(parser)
+    _add_page_flags(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_score_flags(parser) -> None:
     parser.add_argument(
         "--metric", help="validation score to report (default: bleu if all runs have it, else best_checkpoint_metric)"
     )
@@ -48,6 +54,9 @@ def add_parser(commands) -> None:
         metavar="SECONDS",
         help="training time at which the AUCC over time ends (default: the longest time that a run needs for its best score)",
     )
+
+
+def _add_page_flags(parser) -> None:
     parser.add_argument(
         "--against", metavar="FLAG", help="show scores against this flag, such as keep_ratio or encoder_layers"
     )
@@ -79,14 +88,13 @@ def add_parser(commands) -> None:
     parser.add_argument(
         "--no-figures", dest="figures", action="store_false", help="write tables only; does not need matplotlib"
     )
-    parser.set_defaults(run=run)
 
 
 def run(known, fairseq_flags):
     from ..studies.report import ReportOptions, answers, folder, report
     from ..studies.report.cells import plural
 
-    study = report(ReportOptions(**{field.name: getattr(known, field.name) for field in fields(ReportOptions)}))
+    study = report(ReportOptions(**{field.name: vars(known)[field.name] for field in fields(ReportOptions)}))
     runs = sum(len(arm.runs) for arm in study.arms)
     counts = f"{plural(len(study.arms), 'arm')}, {plural(runs, 'run')}, {len(study.skipped)} left out"
     lines = [f"{question} {sentence}" for question, sentence in answers(study)]

@@ -38,6 +38,13 @@ def add_parser(commands) -> None:
         description=HELP,
     )
     parser.add_argument("model", metavar="MODEL.safetensors", help="an export with text (see `export --help`)")
+    _add_search_flags(parser)
+    _add_input_flags(parser)
+    _add_device_flags(parser)
+    parser.set_defaults(run=run, prepares_itself=True)
+
+
+def _add_search_flags(parser) -> None:
     parser.add_argument("--beam", type=int, default=BEAM, metavar="N", help="beam size (default %(default)s)")
     parser.add_argument(
         "--nbest",
@@ -65,6 +72,9 @@ def add_parser(commands) -> None:
         metavar="N",
         help="maximum number of pieces in a translation (default %(default)s, as in fairseq)",
     )
+
+
+def _add_input_flags(parser) -> None:
     parser.add_argument(
         "--split-above",
         type=int,
@@ -82,6 +92,9 @@ def add_parser(commands) -> None:
         metavar="N",
         help="number of lines to read before translating them (default 2000; on a terminal 1)",
     )
+
+
+def _add_device_flags(parser) -> None:
     parser.add_argument("--cpu", action="store_true", help="use no GPU")
     parser.add_argument(
         "--cuda-graphs",
@@ -95,7 +108,6 @@ def add_parser(commands) -> None:
         " translations. Implies --engine torch",
     )
     translation_engine.add_flags(parser)
-    parser.set_defaults(run=run, prepares_itself=True)
 
 
 def run(known, _):
