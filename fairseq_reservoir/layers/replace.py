@@ -34,7 +34,7 @@ def with_mix_in(mixin: type, thing: Any) -> Any:
     """Create an object that shares the state of ``thing``. Its class inherits from ``mixin`` and from the class of ``thing``.
 
     The new class has the name of the old class, because fairseq compares class names in checkpoints. If ``thing`` already has the mix-in,
-    return ``thing`` unchanged.
+    return ``thing`` unchanged. The new object can be copied and pickled if ``thing`` can.
     """
     if isinstance(thing, mixin):
         return thing
@@ -43,7 +43,29 @@ def with_mix_in(mixin: type, thing: Any) -> Any:
 
 @functools.cache
 def _combined(mixin: type, kind: type) -> type:
-    return type(kind)(kind.__name__, (mixin, kind), {"__module__": mixin.__module__, "__doc__": mixin.__doc__})
+    about = {
+        "__module__": mixin.__module__,
+        "__doc__": mixin.__doc__,
+        "__reduce_ex__": _reduce,
+        # The classes from which ``_unpickled`` makes this class again. ``kind`` may itself be a combined class.
+        "made_of": (mixin, *getattr(kind, "made_of", (kind,))),
+    }
+    return type(kind)(kind.__name__, (mixin, kind), about)
+
+
+def _reduce(thing: Any, protocol: Any) -> tuple[Any, ...]:
+    """``__reduce_ex__`` of the combined classes. pickle cannot find these classes by name."""
+    reduced: Any = object.__reduce_ex__(
+        thing, max(protocol, 2)
+    )  # (copyreg.__newobj__, (class, argument, ...), state, ...)
+    return (_unpickled, (type(thing).made_of, *reduced[1][1:]), *reduced[2:])
+
+
+def _unpickled(made_of: tuple[Any, ...], *arguments: Any) -> Any:
+    *mixins, kind = made_of
+    for mixin in reversed(mixins):
+        kind = _combined(mixin, kind)
+    return kind.__new__(kind, *arguments)
 
 
 def replace_modules(model: nn.Module, replacement: Callable[[Any], nn.Module | None]) -> None:

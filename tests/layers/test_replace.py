@@ -1,7 +1,11 @@
-"""Replacement of modules in a model: shared modules stay shared, state is kept, no random number is drawn."""
+"""Replacement of modules in a model: shared modules stay shared, state is kept, no random number is drawn, copies work."""
 
+import copy
 import gc
+import io
+import pickle
 
+import pytest
 import torch
 from torch import nn
 
@@ -64,3 +68,32 @@ def test_attributes_outlive_the_first_object():
     del first, third, cycle
     gc.collect()
     assert second.numbers == [1, 2]
+
+
+class Negated:
+    """A mix-in."""
+
+    def forward(self, x):
+        return -super().forward(x)
+
+
+def pickled(module):
+    return pickle.loads(pickle.dumps(module))
+
+
+def saved(module):
+    torch.save(module, file := io.BytesIO())
+    return torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+
+
+@pytest.mark.parametrize("copied", [pickled, saved, copy.copy, copy.deepcopy])
+def test_modules_with_mix_ins_are_copied_and_pickled(copied):
+    module = with_mix_in(Negated, with_mix_in(Tripled, nn.Linear(2, 3)))
+    module.register_forward_hook(add_one)
+    copy_of, x = copied(module), torch.randn(4, 2)
+    assert type(copy_of) is type(module) and copy_of is not module
+    assert copy_of(x).equal(module(x)) and copy_of(x).equal(1 - 3 * nn.functional.linear(x, module.weight, module.bias))
+
+
+def add_one(module, arguments, y):
+    return y + 1

@@ -1,6 +1,7 @@
 """frozen_A: architecture A of fairseq with frozen components."""
 
 import functools
+import pickle
 from argparse import Namespace
 
 import pytest
@@ -243,3 +244,10 @@ def test_every_parameter_of_fairseqs_presets_has_one_atom(task):
         for name, _ in model.named_parameters():
             assert [item.text for item in items if item.matches(name)] == [freeze_spec.atom(name)], (arch, name)
             assert freeze_spec.atom(name) != "other", (arch, name)
+
+
+@pytest.mark.parametrize("arch", ["transformer", "lightconv", "roberta"])  # fairseq's transformer_lm cannot be pickled
+def test_models_can_be_pickled(arch):
+    model = built(f"frozen_{arch}", ["--freeze", "ffn"])
+    copied = pickle.loads(pickle.dumps(model))
+    assert type(copied) is type(model) and logits(copied).equal(logits(model))
