@@ -63,8 +63,8 @@ def check_and_restore_run(
 
 def run_id(trainer: Any) -> dict[str, Any]:
     """Return the record for ``extra_state``. Create a run id if the training does not have one yet."""
-    trainer.training_run = getattr(trainer, "training_run", None) or secrets.token_hex(16)
+    trainer.training_run = trainer.training_run or secrets.token_hex(16)
     record = {"run": trainer.training_run, "dictionaries": dictionaries.describe(trainer.task)}
-    if getattr(trainer, "products", None):
+    if trainer.products:
         record["products"] = trainer.products
     return {_KEY: record}

@@ -39,7 +39,7 @@ def refuse_changes(trainer, filename: str) -> None:
     Raises:
         InputError: a frozen tensor has changed.
     """
-    began = getattr(trainer, "frozen_hashes", None)
+    began = trainer.frozen_hashes
     if began:
         now = hashes(trainer)
         changed = [name for name, value in began.items() if now.get(name) != value]

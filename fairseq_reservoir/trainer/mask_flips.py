@@ -15,12 +15,12 @@ def measure(trainer) -> None:
     interval, update = trainer.cfg.common.log_interval, trainer.get_num_updates()
     if not interval or update % interval not in (0, interval - 1):
         return
-    held = getattr(trainer, "_masks_before", None)
+    held = trainer.masks_before
     if held is not None and held[0] == update:
         return  # fairseq skipped the update
     learned = {name: m for name, m in masked_modules(trainer.get_model()).items() if _is_learned(m)}
     masks = {name: m.mask_cache.last_used(m) for name, m in learned.items()}
-    trainer._masks_before = None
+    trainer.masks_before = None
     if not masks or any(mask is None for mask in masks.values()):
         return
     # Masks that a schedule unfreezes in this update are not compared.
@@ -32,7 +32,7 @@ def measure(trainer) -> None:
         share = changed / sum(sizes[name] for name in both)
         metrics.log_scalar("mask_flips", share, priority=1500, round=7)
     if (update + 1) % interval == 0:
-        trainer._masks_before = update, masks
+        trainer.masks_before = update, masks
 
 
 def _is_learned(masked):

@@ -8,19 +8,24 @@ import fairseq_cli.train
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
+from torch import Tensor
+from torch.nn import Parameter
 
 from ..checkpoint import origin
 from ..errors import InputError
 from ..fairseq_repairs import epochs, learning_rate, long_samples, mixed_precision, moving_average, stopping
 from ..freezing import freeze_skip_hooks
+from ..freezing.freeze_schedule import FreezeSchedule
 from ..masks.masked_weight import masked_modules
 from ..speed import fast, freeze_cache, known_padding, matmul_precision, threads
 from ..speed.batched_products import OTHER, other_products
 from ..speed.fast_adam import use_fast_adam
 from ..speed.fast_half import use_lists
+from ..speed.frozen_prefix import FrozenPrefix
 from ..speed.graphs import start as graphs_start
 from ..speed.graphs.packed import PackedBatch
 from ..speed.host_values import HostValues
+from ..speed.prefix_cache import PrefixCache
 from ..speed.short_updates import CachedConfig, MemoryLog, cached_configuration, seed_generators, shorten_updates
 from . import (
     backskip_updates as backskip_hooks,
@@ -48,6 +53,20 @@ class ReservoirTrainer(Trainer):
     )
     products: str | None = None  # with --fast in fp32 on a CPU: the library for matrix products
     host_values: HostValues | None = None  # with --fast on a GPU: the values that an update copies to the host
+
+    # The following attributes are set by other modules.
+    # freezing.freeze_skip_hooks: the schedule of the optimizer freeze_skip, and the parameters that it may freeze ({} without a schedule).
+    freeze_schedule: FreezeSchedule | None = None
+    scheduled: dict[str, Parameter]
+    # speed.freeze_cache: the first layers of the encoder, which are frozen, and the cache of their outputs (--freeze-cache).
+    frozen_prefix: FrozenPrefix | None = None
+    prefix_cache: PrefixCache | None = None
+    # checkpoint.origin: the id of the run. It is restored from a checkpoint or created at the first save.
+    training_run: str | None = None
+    # trainer.frozen_guard: SHA-256 of the frozen tensors when the training started, by name.
+    frozen_hashes: dict[str, str] | None = None
+    # trainer.mask_flips: the number of an update and the masks that it used, by name; None if the next update does not need them.
+    masks_before: tuple[int, dict[str, Tensor]] | None = None
 
     def __init__(self, cfg, task, model, criterion, quantizer=None):
         """Prepare the model, let fairseq wrap it, then compare the ranks.

@@ -86,6 +86,8 @@ def test_no_line_without_learned_masks(logged, flags):
 class OneMatrix:
     """Stand-in for a trainer with one masked 1 x 8 matrix that keeps half of its entries. An update makes the lowest score the highest."""
 
+    masks_before = None  # as in ReservoirTrainer
+
     def __init__(self, interval):
         self.cfg = SimpleNamespace(common=SimpleNamespace(log_interval=interval))
         self.model, self.updates = MaskedLinear(8, 1, 0.5, seed=1), 0
