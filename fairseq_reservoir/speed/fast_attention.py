@@ -50,6 +50,8 @@ class FastAttention(MixedIn):
         before_softmax: bool = False,
         need_head_weights: bool = False,
     ) -> Any:
+        # The signature repeats that of ``AdaptedAttention``, because a fast ``AdaptedAttention`` needs both ``forward`` methods, and a
+        # common base class would give it only one.
         adds_keys = self.bias_k is not None or self.add_zero_attn
         read = before_softmax or ((need_weights or need_head_weights) and not self.weights_unread)
         if not self.training or read or incremental_state is not None or adds_keys or self.use_xformers:

@@ -28,6 +28,7 @@ class Steps:
         folder.mkdir(parents=True, exist_ok=True)
         self.lock = open(folder / ".lock", "w")
         self.lock_number = self.lock.fileno()
+        # flock, because the kernel releases the lock when the last process that has it ends, even if the process is killed.
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

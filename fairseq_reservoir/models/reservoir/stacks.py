@@ -17,8 +17,9 @@ class _PlannedStack:
     """Mix-in for encoder and decoder: one layer for each of ``slots``."""
 
     def __init__(self, cfg, dictionary, embed_tokens, slots, **kwargs):
-        # fairseq's constructor builds the layers one by one without passing their numbers. Layers that are built after the constructor
-        # would be drawn after the output projection, which would change the initial values of every model.
+        # An iterator, because fairseq's constructor passes no layer number and fills ``layers`` only after it has built all layers. Layers
+        # that are built after the constructor would be drawn after the output projection, which would change the initial values of every
+        # model.
         self.upcoming = iter(slots)
         super().__init__(cfg, dictionary, embed_tokens, **kwargs)
         del self.upcoming

@@ -224,6 +224,7 @@ class _MaskedStack:
             setattr(self, SHARED_LAYER, parts.shared_layer)
 
     def next_layer(self, layer_class, cfg, *args):
+        # An iterator, because fairseq passes no layer number to ``build_*_layer`` and fills ``layers`` only after it has built all layers.
         self.parts.depth = next(self.parts.slots).origin
         layer = layer_class(cfg, self.parts, *args)
         return (

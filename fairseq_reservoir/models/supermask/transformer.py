@@ -44,7 +44,9 @@ class SupermaskOneLayerTransformer(DescribedInCheckpoint, FoldsMasks, Transforme
         config = as_transformer_config(options)
         config.encoder.layers, config.decoder.layers = options.encoder_layers, options.decoder_layers
         config.parts = {stack: MaskedParts(stack, options, plans[stack]) for stack in DEPTHS}
-        config.embeddings = iter(DEPTHS)  # fairseq builds embeddings in this order, without naming the stack
+        # An iterator, because fairseq calls ``build_embedding`` in this order without naming the stack, and both stacks may have the same
+        # dictionary and width.
+        config.embeddings = iter(DEPTHS)
         return finish_supermask(super().build_model(config, task), plans, options)
 
     @classmethod
