@@ -1,6 +1,7 @@
 """``InputError``, the exception for a user's mistake, and checks of command-line arguments and packages."""
 
 import re
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
@@ -14,10 +15,14 @@ class InputError(ValueError):
     The message is one line: the flag or file, its value and the allowed values. Control characters are escaped, and very long
     values are shortened. Python code can catch the error as a ``ValueError``. fairseq's commands print only the message, without
     a traceback (see ``fairseq_repairs.error_report``).
+
+    Attributes:
+        messages: one message for each mistake that the line reports or counts.
     """
 
-    def __init__(self, message: object) -> None:
+    def __init__(self, message: object, messages: Iterable[str] = ()) -> None:
         super().__init__(in_one_line(str(message)))
+        self.messages = tuple(messages) or (str(message),)
 
 
 def in_one_line(text: str) -> str:

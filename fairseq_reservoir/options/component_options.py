@@ -4,10 +4,10 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import Optional
 
-from ..errors import InputError
 from ..plan import freeze_spec
 from .fairseq_flags import ModelFlags
 from .flags import SEED, check, option
+from .number_rules import collect, refuse
 from .reading import read
 from .speed_options import FreezeCacheOptions
 
@@ -81,13 +81,16 @@ class ComponentOptions(FreezeCacheOptions):
 
 def check_components(options: Namespace) -> None:
     """Check the values of ``ComponentOptions``, including the freeze specs."""
+    found: list[str] = []
     for flag, spec in (("--freeze", options.freeze), ("--freeze-except", options.freeze_except)):
-        if spec:
-            freeze_spec.parse(spec, flag)
-    check(options, ComponentOptions)
+        with collect(found):
+            freeze_spec.parse(spec or "", flag)
+    with collect(found):
+        check(options, ComponentOptions)
     noise = read(ModelFlags, options).quant_noise_scalar
     if noise and options.frozen_adapter:
-        raise InputError(
+        found.append(
             f"--quant-noise-scalar {noise}: cannot be combined with --frozen-adapter, because quantization noise does not support "
             "adapters; remove one of these flags"
         )
+    refuse(found)

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import InputError, flag_of
 from ..plan.layer_plan import MOST_LAYERS
 from .fairseq_flags import OptimizerFlags, choice_of
-from .number_rules import Options, Rule, check as check_rules, rows
+from .number_rules import Options, Rule, check as check_rules, collect, errors, refuse, rows
 from .reading import read
 
 _NO_LIMIT, _OFF, _NOT_GIVEN = {0: "no limit", -1: "no limit"}, {-1: "off"}, {-1: "none"}
@@ -26,9 +26,18 @@ _MOST_BEAM = 10_000
 _MOST_LENPEN = 10
 # A schedule multiplies the learning rate by this factor repeatedly.
 _MOST_SHRINK = 10
+# Tasks that fill their batches up to a limit of tokens or sentences.
+BATCHED = ("translation", "language_modeling", "masked_lm")
 MASKED = ("masked_lm", "multilingual_masked_lm")
 # The limits of a batch: tokens and sentences.
 _LIMITS = (("max_tokens", "batch_size"), ("max_tokens_valid", "batch_size_valid"))
+# Option -> the option from which it gets its default. The order matters: decoder_input_dim needs the value of decoder_embed_dim.
+FOLLOWED_WIDTHS = {
+    "decoder_embed_dim": "encoder_embed_dim",
+    "decoder_ffn_embed_dim": "encoder_ffn_embed_dim",
+    "decoder_input_dim": "decoder_embed_dim",
+    "decoder_output_dim": "decoder_embed_dim",
+}
 
 TRAINING = (
     *rows("common", "log_interval model_parallel_size fp16_init_scale fp16_scale_window amp_init_scale amp_scale_window"
@@ -179,10 +188,36 @@ def check(config: Any) -> None:
     Args:
         config: the namespace of a command line, or fairseq's configuration.
     """
-    check_rules(config, RULES)
-    _check_limits(config)
+    found = _errors(config, RULES)
+    with collect(found):
+        _check_limits(config)
     for group in _groups_of_composite(config):
-        check_rules(group, (*OPTIMIZERS, *SCHEDULERS, *rows("optimization", "lr", at_least=0)))
+        with collect(found):
+            check_rules(group, (*OPTIMIZERS, *SCHEDULERS, *rows("optimization", "lr", at_least=0)))
+    refuse(found)
+
+
+def check_training(config: Any) -> None:
+    """Refuse numbers that fairseq cannot use in a training, see ``check``."""
+    found: list[str] = []
+    with collect(found):
+        _check_max_tokens(Options(config))
+    with collect(found):
+        check(config)
+    refuse(found)
+
+
+def refuse_command_line(found: list[str], args: Any) -> None:
+    """Refuse a command line with errors in the model's flags, if there are any. Also name wrong numbers in the other flags of a training.
+
+    Args:
+        found: the messages of the errors in the model's flags.
+        args: the namespace of the command line.
+    """
+    if found:
+        with collect(found):
+            check_training(args)
+    refuse(found)
 
 
 def check_model(options: Any) -> None:
@@ -191,7 +226,7 @@ def check_model(options: Any) -> None:
     Args:
         options: only the options of the model, as a namespace or as the configuration of a checkpoint.
     """
-    check_rules({"model": options}, MODELS)
+    refuse(_errors({"model": options}, MODELS))
 
 
 def _check_limits(config: Any) -> None:
@@ -204,6 +239,34 @@ def _check_limits(config: Any) -> None:
             raise InputError(
                 f"{one} 0: means no limit, and {other} sets no limit either; set a limit, for example --max-tokens 4096"
             )
+
+
+def _errors(config: Any, rules: tuple[Rule, ...]) -> list[str]:
+    """Return the errors in numbers. Skip numbers that are copies of another flag's number, because the user has given only one."""
+    options = Options(config)
+    sources = {"dataset": dict(zip(_LIMITS[1], _LIMITS[0])), "model": FOLLOWED_WIDTHS}
+    copies = tuple(
+        f"{flag_of(copy)} "
+        for group, copied in sources.items()
+        for copy, source in copied.items()
+        if options.value(f"{group}.{copy}") == options.value(f"{group}.{source}")
+    )
+    return [message for message in errors(options, rules) if not message.startswith(copies)]
+
+
+def _check_max_tokens(options: Options) -> None:
+    """Refuse token limits below 1. With ``--num-batch-buckets``, fairseq uses the limit as a sentence length."""
+    most, of_validation = (options.value(f"dataset.{name}") for name in ("max_tokens", "max_tokens_valid"))
+    buckets = options.value("task.num_batch_buckets")
+    if most is not None and most < 1 and options.group("task")[0] in BATCHED:
+        raise InputError(
+            f"--max-tokens {most}: must be at least 1, because a training omits sentences longer than this limit; for no limit, give"
+            " --batch-size instead"
+        )
+    if buckets and most is None:
+        raise InputError(f"--num-batch-buckets {buckets}: needs --max-tokens (tokens per batch)")
+    if buckets and of_validation is not None and of_validation < 1:
+        raise InputError(f"--max-tokens-valid {of_validation}: must be at least 1 with --num-batch-buckets")
 
 
 def _groups_of_composite(config: Any) -> list[Mapping[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any, Optional
 from ..errors import InputError, flag_of, whole_number
 from . import fairseq_rules
 from .fairseq_flags import ModelFlags
-from .number_rules import Rule, errors as number_errors, refuse, shown
+from .number_rules import Rule, collect, errors as number_errors, refuse, shown
 from .reading import read
 
 # Default of a seed option: a reference to --seed. It is resolved by hydra or, on a command line, by ``for_fairseq.namespaces``.
@@ -105,17 +105,18 @@ def given(name: str, value: Any) -> str:
 
 def check_texts(options, dataclass) -> None:
     """Refuse empty texts and texts with a reference ``${...}`` to another option. An empty text would count as a missing flag."""
-    values = vars(read(dataclass, options))
+    values, found = vars(read(dataclass, options)), []
     for one in fields(dataclass):
         value = values.get(one.name)
         if one.name.startswith("_") or not isinstance(value, str) or value == one.default:
             continue
         if not value.strip():
-            raise InputError(f"{flag_of(one.name)} {value!r}: is empty; give it a value or remove the flag")
-        if "${" in value:
-            raise InputError(
+            found.append(f"{flag_of(one.name)} {value!r}: is empty; give it a value or remove the flag")
+        elif "${" in value:
+            found.append(
                 f"{flag_of(one.name)} {value!r}: a reference ${{...}} is only allowed in YAML; give the value itself"
             )
+    refuse(found)
 
 
 def check_ranges(options) -> None:
@@ -123,19 +124,25 @@ def check_ranges(options) -> None:
 
     fairseq's BASE layers are refused too, because layer plans do not support them and each rank has different BASE layers.
     """
-    fairseq_rules.check_model(options)
+    found: list[str] = []
+    with collect(found):
+        fairseq_rules.check_model(options)
     flags = read(ModelFlags, options)
     for flag, cutoffs in (
         ("--adaptive-softmax-cutoff", flags.adaptive_softmax_cutoff),
         ("--adaptive-input-cutoff", flags.adaptive_input_cutoff),
     ):
-        if isinstance(cutoffs, str):
-            _check_cutoffs(flag, cutoffs)
-    if flags.base_layers:
-        raise InputError(
-            f"--base-layers {flags.base_layers}: not supported in the models of this package; remove the flag"
-        )
-    _check_tied_output(flags)
+        with collect(found):
+            if isinstance(cutoffs, str):
+                _check_cutoffs(flag, cutoffs)
+    with collect(found):
+        if flags.base_layers:
+            raise InputError(
+                f"--base-layers {flags.base_layers}: not supported in the models of this package; remove the flag"
+            )
+    with collect(found):
+        _check_tied_output(flags)
+    refuse(found)
 
 
 def _check_cutoffs(flag, text):

@@ -8,6 +8,7 @@ from ..errors import InputError, whole_number
 from ..plan import kinds
 from .component_options import ComponentOptions, check_components
 from .flags import Flags, check, check_ranges, option
+from .number_rules import collect, refuse
 
 NORMS = ("paper", "model")
 # Names from the tables of layers.frozen_dtype and layers.backskip. A test compares them with these tables.
@@ -135,10 +136,16 @@ def own_kinds() -> list[str]:
 
 def check_layer_options(options: Namespace) -> None:
     """Check the layer options that can be checked without the layer plan."""
-    kernel_sizes(options.reservoir_kernel_sizes)
-    check_ranges(options)
-    check_components(options)
-    check(options, FrozenLayerOptions)
+    found: list[str] = []
+    with collect(found):
+        kernel_sizes(options.reservoir_kernel_sizes)
+    with collect(found):
+        check_ranges(options)
+    with collect(found):
+        check_components(options)
+    with collect(found):
+        check(options, FrozenLayerOptions)
+    refuse(found)
 
 
 def kernel_sizes(text: str) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ import math
 import operator
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,7 +120,24 @@ def refuse(found: list[str]) -> None:
     """Raise one error with the first three messages and the number of further messages. Without messages, do nothing."""
     if found:
         more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-        raise InputError("; ".join(found[:_NAMED]) + more)
+        raise InputError("; ".join(found[:_NAMED]) + more, found)
+
+
+@contextmanager
+def collect(found: list[str]) -> Iterator[None]:
+    """Add the messages of an ``InputError`` in the ``with`` block to ``found``, and continue after the block.
+
+    Skip a message if an earlier check has already refused the same value of the same flag.
+    """
+    try:
+        yield
+    except InputError as error:
+        refused = {_flag_and_value(message) for message in found}
+        found += [message for message in error.messages if _flag_and_value(message) not in refused]
+
+
+def _flag_and_value(message):
+    return message.partition(": ")[0].replace("'", "").removesuffix(".0")
 
 
 def errors(config: Any, rules: Iterable[Rule], called: Callable[[str], str] = flag_of) -> list[str]:

@@ -16,6 +16,7 @@ from ..plan.layer_plan import Plans, slots
 from .fairseq_flags import ModelFlags
 from .flags import given
 from .layer_options import FrozenLayerOptions, check_layer_options
+from .number_rules import collect, refuse
 from .reading import read
 
 # fairseq's flags that only fairseq's own layers support: quantization noise, and trained factors of language models.
@@ -84,17 +85,18 @@ def resolve(options: Any, depths: dict[str, int]) -> Plans:
 
 
 def _resolve(flags: PlanFlags, depths: dict[str, int]) -> Plans:
-    values = vars(flags)
+    values, found = vars(flags), []
     if all(values[_COUNTS[stack]] is None for stack in depths):
         for name, default in _OF_COUNTS.items():
             if values[name] not in (None, default):
                 count = flag_of(_COUNTS[next(iter(depths))])
-                raise InputError(f"{flag_of(name)} {values[name]}: has no effect without {count}")
-    letters = {stack: _letters(stack, depth, values) for stack, depth in depths.items()}
-    built = {
-        stack: slots(plan, values[f"{stack}_layers_to_keep"], f"--{stack}-layers-to-keep")
-        for stack, plan in letters.items()
-    }
+                found.append(f"{flag_of(name)} {values[name]}: has no effect without {count}")
+    letters, built = {}, {}
+    for stack, depth in depths.items():
+        with collect(found):
+            letters[stack] = plan = _letters(stack, depth, values)
+            built[stack] = slots(plan, values[f"{stack}_layers_to_keep"], f"--{stack}-layers-to-keep")
+    refuse(found)
     return Plans(built, {stack: slots(plan) for stack, plan in letters.items()})
 
 
@@ -113,8 +115,9 @@ def _letters(stack: str, depth: int, values: dict[str, Any]) -> str:
         return plan
     if layers is not None and not 1 <= layers <= layer_plan.MOST_LAYERS:
         raise InputError(f"--{stack}-layers {layers}: must be at least 1 and at most {layer_plan.MOST_LAYERS}")
+    # Without any count, _resolve refuses type and placement.
     reservoir_type, placement = (
-        default if values[name] is None else values[name] for name, default in _OF_COUNTS.items()
+        default if count is None or values[name] is None else values[name] for name, default in _OF_COUNTS.items()
     )
     plan = layer_plan.plan_by_count(layers or depth, count or 0, reservoir_type, placement, count_flag)
     if count is None:
@@ -130,30 +133,50 @@ def _completed(flags: PlanFlags, plans: Plans) -> PlanFlags:
     return replace(flags, **found, **dict.fromkeys(_COUNTS.values()))
 
 
-def check(options: Namespace, plans: Plans) -> None:
-    """Check a model's complete options and plans before anything is built.
+def check(options: Namespace, plans: Plans | None) -> None:
+    """Check a model's complete options and plans before anything is built. Without plans, check only the options.
 
     Raises:
         InputError: ``check_layer_options`` refuses the options, a layer cannot have the given width or number of heads, or no layer of the
             decoder attends to the source.
     """
-    check_layer_options(options)
-    flags = read(ModelFlags, options)
-    _check_attention_to_source(f"--reservoir-decoder {read(PlanFlags, options).reservoir_decoder}", flags, plans)
+    found: list[str] = []
+    with collect(found):
+        check_layer_options(options)
+    if plans is not None:
+        flags = read(ModelFlags, options)
+        with collect(found):
+            _check_attention_to_source(
+                f"--reservoir-decoder {read(PlanFlags, options).reservoir_decoder}", flags, plans
+            )
+        with collect(found):
+            _check_scalar_noise(flags, plans)
+        with collect(found):
+            _check_flags_of_fairseqs_layer(flags, plans)
+        for stack, plan in plans.unpruned.items():
+            with collect(found):
+                _check_width(stack, plan, flags)
+    refuse(found)
+
+
+def _check_scalar_noise(flags, plans):
     noise = flags.quant_noise_scalar
     without_noise = kinds.letters_where(takes_scalar_noise=False)
     if noise and any(slot.letter in without_noise for plan in plans.unpruned.values() for slot in plan):
         raise InputError(
             f"--quant-noise-scalar {noise}: not supported in {kinds.listed(without_noise, 'or')} layers; remove the flag"
         )
-    _check_flags_of_fairseqs_layer(flags, plans)
-    for stack, plan in plans.unpruned.items():
-        width, heads = (vars(flags)[f"{stack}_{name}"] for name in ("embed_dim", "attention_heads"))
-        for slot in plan:
-            if slot.kind.even_width and width % 2:
-                raise InputError(f"--{stack}-embed-dim {width}: {slot.kind.letter} layers need an even width")
-        if width % heads and any(slot.kind.heads_divide for slot in plan):
-            raise InputError(f"--{stack}-attention-heads {heads}: must divide --{stack}-embed-dim {width}")
+
+
+def _check_width(stack, plan, flags):
+    width, heads = (vars(flags)[f"{stack}_{name}"] for name in ("embed_dim", "attention_heads"))
+    if width < 1 or heads < 1:
+        return  # refused by check_layer_options
+    for slot in plan:
+        if slot.kind.even_width and width % 2:
+            raise InputError(f"--{stack}-embed-dim {width}: {slot.kind.letter} layers need an even width")
+    if width % heads and any(slot.kind.heads_divide for slot in plan):
+        raise InputError(f"--{stack}-attention-heads {heads}: must divide --{stack}-embed-dim {width}")
 
 
 def _check_flags_of_fairseqs_layer(flags, plans):
@@ -163,11 +186,13 @@ def _check_flags_of_fairseqs_layer(flags, plans):
     """
     slots = [slot for plan in plans.unpruned.values() for slot in plan]
     letters = sorted({slot.letter for slot in slots if not (slot.kind.fairseqs or slot.frozen)})
-    for name in _FLAGS_OF_FAIRSEQS_LAYER if letters else ():
-        if value := vars(flags)[name]:
-            raise InputError(
-                f"{given(name, value)}: not supported in {kinds.listed(letters, 'or')} layers; remove the flag"
-            )
+    refuse(
+        [
+            f"{given(name, value)}: not supported in {kinds.listed(letters, 'or')} layers; remove the flag"
+            for name in (_FLAGS_OF_FAIRSEQS_LAYER if letters else ())
+            if (value := vars(flags)[name])
+        ]
+    )
 
 
 def _check_attention_to_source(plan, flags, plans):

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from ..errors import InputError, flag_of, whole_number
+from ..plan import freeze_spec
 from ..plan.mask_choices import MASK_KINDS, RANKINGS, SCOPES, MaskChoices
 from .fairseq_flags import ModelFlags
 from .flags import SEED, check, check_ranges, option
+from .number_rules import collect, refuse
 from .reading import read
 from .speed_options import FastOptions, regenerate_option
 
@@ -153,32 +155,54 @@ def check_mask_options(options: Namespace) -> None:
     """Raise an error if a flag has a value that is invalid for masks.
 
     Raises:
-        InputError: one line with the flag, the value and the allowed values.
+        InputError: one line with the first three errors and the number of further errors.
     """
-    check(options, MaskOptions)
+    found: list[str] = []
+    with collect(found):
+        check(options, MaskOptions)
+    with collect(found):
+        _check_smallest_share(options)
+    # With an invalid share, kind or pinned share, ``mask_choices`` would blame other flags.
+    with collect(found):
+        check_lists = _parsed if found else mask_choices
+        check_lists(options)
+    if options.mask_trained_weights not in (None, *LEVELS):
+        found.append(
+            f"--mask-trained-weights {options.mask_trained_weights!r}: must be sign, ternary, or a number of levels from 3 to {MOST_LEVELS}"
+        )
+    with collect(found):
+        freeze_spec.parse(options.freeze or "")
+    with collect(found):
+        check_ranges(options)
+    with collect(found):
+        _check_model_flags(options)
+    refuse(found)
+
+
+def _check_smallest_share(options):
     if options.mask_keep_ratio < SMALLEST_SHARE:
         raise InputError(
             f"--mask-keep-ratio {options.mask_keep_ratio}: must be at least {SMALLEST_SHARE}, one weight in a billion"
         )
-    if options.mask_trained_weights not in (None, *LEVELS):
-        raise InputError(
-            f"--mask-trained-weights {options.mask_trained_weights!r}: must be sign, ternary, or a number of levels from 3 to {MOST_LEVELS}"
-        )
-    check_ranges(options)
+
+
+def _check_model_flags(options):
+    """Refuse flags of fairseq that masked models do not support."""
+    found: list[str] = []
     flags = vars(read(ModelFlags, options))
     for name in ("encoder_layers", "decoder_layers"):
         depth = flags[name]
         if depth is not None and depth < 1:
-            raise InputError(f"{flag_of(name)} {depth}: must be at least 1")
+            found.append(f"{flag_of(name)} {depth}: must be at least 1")
     for name in ("quant_noise_pq", "quant_noise_scalar"):
         if flags[name]:
-            raise InputError(f"{flag_of(name)} {flags[name]}: not supported with masked weights; remove the flag")
+            found.append(f"{flag_of(name)} {flags[name]}: not supported with masked weights; remove the flag")
     for name in ("adaptive_input", "adaptive_softmax_cutoff"):
         if flags[name] and not whole_embeddings(options):
-            raise InputError(
+            found.append(
                 f"{flag_of(name)}: not supported with masked or rounded embeddings; use --mask-embeddings trained or frozen"
             )
-    mask_choices(options)
+    refuse(found)
 
 
 def whole_embeddings(options: Namespace) -> bool:
@@ -199,23 +223,36 @@ def mask_choices(options: Namespace | MaskOptions) -> dict[str, Any]:
     Raises:
         InputError: a value is not allowed; the message names the flag.
     """
+    found: list[str] = []
     choices: dict[str, Any] = {
         "keep_ratio": options.mask_keep_ratio,
-        "coats": _numbers("mask_coats", options.mask_coats),
         "scope": options.mask_scope,
         "ranking": options.mask_scores,
         "kind": options.mask_kind,
         "pin": options.mask_pin,
         "random": options.mask_random,
-        "keep_schedule": _points("mask_keep_schedule", options.mask_keep_schedule),
+        **_parsed(options),
     }
     for flag, names in _FIELDS_OF_FLAGS.items():
         try:
             MaskChoices(choices["keep_ratio"], **{name: choices[name] for name in names})
         except ValueError as error:
             reason = str(error).split(": ", 1)[1]
-            raise InputError(f"{flag_of(flag)} {vars(options)[flag]!r}: {reason}") from None
+            found.append(f"{flag_of(flag)} {vars(options)[flag]!r}: {reason}")
+    refuse(found)
     return choices
+
+
+def _parsed(options):
+    """Parse the flags with lists of numbers."""
+    found: list[str] = []
+    parsed: dict[str, Any] = {}
+    with collect(found):
+        parsed["coats"] = _numbers("mask_coats", options.mask_coats)
+    with collect(found):
+        parsed["keep_schedule"] = _points("mask_keep_schedule", options.mask_keep_schedule)
+    refuse(found)
+    return parsed
 
 
 # Flag that an error message names -> fields of ``MaskChoices`` that are checked for this flag.

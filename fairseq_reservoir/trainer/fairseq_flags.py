@@ -9,10 +9,8 @@ from ..errors import InputError, flag_of
 from ..options import fairseq_rules
 from ..options.fairseq_flags import CriterionFlags, OptimizerFlags, TaskFlags, choice_of
 from ..options.for_fairseq import dictionary_flags
+from ..options.number_rules import collect, refuse
 from ..options.reading import read
-
-# Tasks that fill their batches up to a limit of tokens or sentences.
-BATCHED = ("translation", "language_modeling", "masked_lm")
 
 # Schedules that accept only one learning rate. The others accept one for each epoch.
 ONE_RATE = ("inverse_sqrt", "cosine", "reduce_lr_on_plateau", "tri_stage", "triangular")
@@ -21,54 +19,54 @@ ONE_RATE = ("inverse_sqrt", "cosine", "reduce_lr_on_plateau", "tri_stage", "tria
 def check(cfg: Any) -> None:
     """Refuse numbers that fairseq cannot use, and a training that has no optimizer or no batch size."""
     data = cfg.dataset
+    found: list[str] = []
     if cfg.optimizer is None:
-        raise InputError("--optimizer: is required; the usual choice is --optimizer adam")
-    if choice_of(cfg.task) in BATCHED and data.max_tokens is None and data.batch_size is None:
-        raise InputError(
+        found.append("--optimizer: is required; the usual choice is --optimizer adam")
+    if choice_of(cfg.task) in fairseq_rules.BATCHED and data.max_tokens is None and data.batch_size is None:
+        found.append(
             "--max-tokens: this flag or --batch-size is required; give for example --max-tokens 4096 for at most 4,096 tokens per batch"
         )
-    _check_max_tokens(cfg)
-    fairseq_rules.check(cfg)
+    wrong_numbers: list[str] = []
+    with collect(wrong_numbers):
+        fairseq_rules.check_training(cfg)
+    found += wrong_numbers
     if cfg.checkpoint.write_checkpoints_asynchronously and not find_spec("iopath"):
-        raise InputError(
+        found.append(
             "--write-checkpoints-asynchronously: needs the package iopath; run pip install iopath, or remove the flag"
         )
-    check_rates(cfg)
-    if choice_of(cfg.criterion) == "adaptive_loss":
-        _check_adaptive_loss(cfg)
-    _check_metric(cfg)
-    _check_pairs(cfg.optimizer)
-    dictionary_flags.check_manual_rates(cfg.lr_scheduler)
-    dictionary_flags.check_task(cfg.task)
-    dictionary_flags.read_python("--optimizer-overrides", cfg.checkpoint.optimizer_overrides)
-    if choice_of(cfg.task) in fairseq_rules.MASKED:
-        _check_masked_shares(cfg.task)
-
-
-def _check_max_tokens(cfg):
-    """Refuse token limits below 1. With ``--num-batch-buckets``, fairseq uses the limit as a sentence length."""
-    data, buckets = cfg.dataset, read(TaskFlags, cfg.task).num_batch_buckets
-    most = data.max_tokens
-    if most is not None and most < 1 and choice_of(cfg.task) in BATCHED:
-        raise InputError(
-            f"--max-tokens {most}: must be at least 1, because a training omits sentences longer than this limit; for no limit, give"
-            " --batch-size instead"
-        )
-    if buckets and most is None:
-        raise InputError(f"--num-batch-buckets {buckets}: needs --max-tokens (tokens per batch)")
-    of_validation = data.max_tokens_valid
-    if buckets and of_validation is not None and of_validation < 1:
-        raise InputError(f"--max-tokens-valid {of_validation}: must be at least 1 with --num-batch-buckets")
+    for check_part, part in (
+        (_check_number_of_rates, cfg),
+        (_check_adaptive_loss, cfg),
+        (_check_metric, cfg),
+        (_check_pairs, cfg.optimizer),
+        (dictionary_flags.check_manual_rates, cfg.lr_scheduler),
+        (dictionary_flags.check_task, cfg.task),
+        (_check_optimizer_overrides, cfg.checkpoint),
+        # These checks compute with numbers.
+        *(() if wrong_numbers else ((_check_phases, cfg), (_check_masked_shares, cfg.task))),
+    ):
+        with collect(found):
+            check_part(part)
+    refuse(found)
 
 
 def check_rates(cfg: Any) -> None:
     """Refuse several learning rates for a schedule that accepts one rate. Refuse a schedule with a phase of 0 updates."""
+    _check_number_of_rates(cfg)
+    _check_phases(cfg)
+
+
+def _check_number_of_rates(cfg):
     scheduler, rates = choice_of(cfg.lr_scheduler), cfg.optimization.lr
     if scheduler in ONE_RATE and len(rates) > 1:
         raise InputError(
             f"--lr {','.join(f'{rate:g}' for rate in rates)}: --lr-scheduler {scheduler} accepts one rate; give one, or use --lr-scheduler "
             "fixed, which accepts one for each epoch"
         )
+
+
+def _check_phases(cfg):
+    scheduler = choice_of(cfg.lr_scheduler)
     if scheduler == "cosine":
         _check_cosine(cfg.lr_scheduler, cfg.optimization.max_update)
     if scheduler == "tri_stage":
@@ -89,13 +87,17 @@ def _check_cosine(scheduler, max_update):
 
 
 def _check_adaptive_loss(cfg):
+    if choice_of(cfg.criterion) != "adaptive_loss":
+        return
+    found = []
     backend = cfg.distributed_training.ddp_backend
     if backend in ("c10d", "pytorch_ddp"):
-        raise InputError(
+        found.append(
             f"--ddp-backend {backend}: not supported with --criterion adaptive_loss; give --ddp-backend legacy_ddp"
         )
     if hasattr(cfg.model, "adaptive_softmax_cutoff") and not cfg.model.adaptive_softmax_cutoff:
-        raise InputError("--criterion adaptive_loss: needs --adaptive-softmax-cutoff, such as 10000,50000")
+        found.append("--criterion adaptive_loss: needs --adaptive-softmax-cutoff, such as 10000,50000")
+    refuse(found)
 
 
 def _check_tri_stage(scheduler, max_update):
@@ -133,17 +135,24 @@ def _check_metric(cfg):
 
 def _check_pairs(optimizer):
     """Check the optimizer flags whose value is a pair of numbers. fairseq evaluates these values as Python expressions."""
-    flags = read(OptimizerFlags, optimizer)
+    flags, found = read(OptimizerFlags, optimizer), []
     for name in ("adam_betas", "adamax_betas", "lamb_betas"):
         betas = vars(flags)[name]
         if isinstance(betas, str) and not _are_two(betas, lambda beta: 0 <= beta < 1):
-            raise InputError(f"{flag_of(name)} {betas}: must be two numbers from 0 to below 1, such as '(0.9, 0.98)'")
+            found.append(f"{flag_of(name)} {betas}: must be two numbers from 0 to below 1, such as '(0.9, 0.98)'")
     eps = flags.adafactor_eps
     if isinstance(eps, str) and not _are_two(eps, lambda number: 0 <= number < math.inf):
-        raise InputError(f"--adafactor-eps {eps}: must be two numbers of at least 0, such as '(1e-30, 1e-3)'")
+        found.append(f"--adafactor-eps {eps}: must be two numbers of at least 0, such as '(1e-30, 1e-3)'")
+    refuse(found)
+
+
+def _check_optimizer_overrides(checkpoint):
+    dictionary_flags.read_python("--optimizer-overrides", checkpoint.optimizer_overrides)
 
 
 def _check_masked_shares(task):
+    if choice_of(task) not in fairseq_rules.MASKED:
+        return
     random, unmasked = task.random_token_prob, task.leave_unmasked_prob
     if random + unmasked > 1:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Check flags, save folder, checkpoint and data before a training starts. The first mistake becomes a one-line error."""
+"""Check flags, save folder, checkpoint and data before a training starts. All wrong flags are reported in one line."""
 
 import functools
 import logging
@@ -28,6 +28,7 @@ from ..options.component_options import ComponentOptions
 from ..options.fairseq_flags import choice_of
 from ..options.flags import check_texts
 from ..options.layer_options import FrozenLayerOptions
+from ..options.number_rules import collect, refuse
 from ..options.reading import read
 from ..options.speed_options import FastOptions
 from ..options.supermask_options import MaskOptions
@@ -80,21 +81,31 @@ def check_training(cfg):
     Raises:
         InputError: the training could not start or could not be saved.
     """
+    found: list[str] = []
     if is_first_process(cfg):
-        check_save_dir(cfg.checkpoint.save_dir)
+        with collect(found):
+            check_save_dir(cfg.checkpoint.save_dir)
+        with collect(found):
+            check_log_file(cfg.common.log_file)
+    for check, part in (
+        (fairseq_flags.check, cfg),
+        (refuse_empty_texts, cfg.model),
+        (refuse_regeneration, cfg.model),
+        (freeze_skip_flags.check_flags, cfg),
+        (freeze_cache.check_flags, cfg),
+        (refuse_sharding, cfg),
+        (refuse_fp16_of_frozen_layers, cfg),
+        (refuse_flat_fp16_on_cpus, cfg),
+        (refuse_quantization, cfg),
+    ):
+        with collect(found):
+            check(part)
+    with collect(found):
+        threads.read_setting()
+    refuse(found)
+    if is_first_process(cfg):
         check_whole(cfg.checkpoint)
-        check_log_file(cfg.common.log_file)
-    fairseq_flags.check(cfg)
-    refuse_empty_texts(cfg.model)
-    refuse_regeneration(cfg.model)
     check_start(cfg.checkpoint, cfg.model)
-    freeze_skip_flags.check_flags(cfg)
-    freeze_cache.check_flags(cfg)
-    refuse_sharding(cfg)
-    refuse_fp16_of_frozen_layers(cfg)
-    refuse_flat_fp16_on_cpus(cfg)
-    refuse_quantization(cfg)
-    threads.read_setting()
     if is_first_on_host(cfg.distributed_training):
         check_data(cfg)
 

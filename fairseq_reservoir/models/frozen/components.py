@@ -18,9 +18,11 @@ from ...freezing.reservoir_build import COMPONENT_FLAGS, component_description, 
 from ...layers.replace import adopt
 from ...options.component_options import ComponentOptions, check_components
 from ...options.fairseq_flags import ModelFlags
+from ...options.fairseq_rules import refuse_command_line
 from ...options.flags import check_ranges, check_texts
 from ...options.for_fairseq.namespaces import as_namespace, fill_defaults, follow_seed, read_numbers
 from ...options.for_fairseq.parser import add_flags
+from ...options.number_rules import collect
 from ...options.reading import read
 
 PREFIX = "frozen_"
@@ -96,13 +98,20 @@ def architecture(fairseq_architecture):
     """Wrap an architecture function of fairseq: add the defaults and checks of ``ComponentOptions``."""
 
     def fill(args):
-        read_numbers(args, ("reservoir_seed",))
-        check_texts(args, ComponentOptions)
-        check_ranges(args)
-        fairseq_architecture(args)
+        found = []
+        with collect(found):
+            read_numbers(args, ("reservoir_seed",))
+        with collect(found):
+            check_texts(args, ComponentOptions)
+        with collect(found):
+            check_ranges(args)
+        if not found:  # fairseq's function may fail on invalid values
+            fairseq_architecture(args)
         fill_defaults(args, ComponentOptions)
         follow_seed(args, "reservoir_seed")
-        check_components(args)
+        with collect(found):
+            check_components(args)
+        refuse_command_line(found, args)
 
     return fill
 

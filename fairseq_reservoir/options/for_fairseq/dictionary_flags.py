@@ -14,6 +14,7 @@ from fairseq.registry import REGISTRIES
 from ...errors import InputError, flag_of
 from .. import generation_rules
 from ..fairseq_flags import SchedulerFlags, TaskFlags
+from ..number_rules import collect, refuse
 from ..reading import read
 
 # Task options that contain options of generation, as a dictionary in JSON.
@@ -24,10 +25,14 @@ _TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: 
 def check_task(task: Any) -> None:
     """Refuse a dictionary in a task's options if fairseq cannot use it, or would ignore one of its keys."""
     flags = read(TaskFlags, task)
+    found: list[str] = []
     for name in _OF_GENERATION:
-        if isinstance(text := vars(flags)[name], str):
-            _check_generation(flag_of(name), text)
-    _check_tokenizer(flags)
+        with collect(found):
+            if isinstance(text := vars(flags)[name], str):
+                _check_generation(flag_of(name), text)
+    with collect(found):
+        _check_tokenizer(flags)
+    refuse(found)
 
 
 def _check_generation(flag: str, text: str) -> None:
@@ -114,6 +119,7 @@ def refuse_unknown(flag: str, key: str, known: Any, what: str) -> None:
 
 def check_manual_rates(scheduler: Any) -> None:
     """Refuse learning rates of ``--lr-scheduler manual`` that cannot be parsed, are negative or are not finite."""
+    found = []
     for name, text in vars(read(SchedulerFlags, scheduler)).items():
         if not isinstance(text, str):
             continue
@@ -123,6 +129,7 @@ def check_manual_rates(scheduler: Any) -> None:
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             usable = False
         if not usable:
-            raise InputError(
+            found.append(
                 f"{flag_of(name)} {text!r}: must be a dictionary of rates, such as \"{{'1-3': 0.1, '4': 0.05}}\""
             )
+    refuse(found)

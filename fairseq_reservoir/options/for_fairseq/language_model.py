@@ -16,6 +16,7 @@ from ...errors import InputError
 from ..fairseq_flags import PositionFlags
 from ..flags import option
 from ..layer_options import DecoderPlanOptions, FrozenLayerOptions
+from ..number_rules import refuse
 from ..reading import read
 from ..supermask_options import MaskOptions
 from ..vector_options import WordVectorOptions
@@ -79,18 +80,19 @@ def architecture(args) -> None:
 
 def check_language_model(options: Namespace) -> None:
     """Refuse options that our language models do not support."""
+    found = []
     if options.character_embeddings:
-        raise InputError("--character-embeddings: not supported in models with a layer plan or masks; remove the flag")
+        found.append("--character-embeddings: not supported in models with a layer plan or masks; remove the flag")
     widths = options.decoder_input_dim, options.decoder_output_dim
     if options.share_decoder_input_output_embed and widths[0] != widths[1]:
-        raise InputError(
+        found.append(
             f"--share-decoder-input-output-embed: needs equal values of --decoder-input-dim ({widths[0]}) and --decoder-output-dim "
             f"({widths[1]})"
         )
     if options.adaptive_input and not options.adaptive_input_cutoff:
-        raise InputError("--adaptive-input: needs --adaptive-input-cutoff, such as 20000,60000")
+        found.append("--adaptive-input: needs --adaptive-input-cutoff, such as 20000,60000")
     if options.adaptive_input and options.decoder_embed_path:
-        raise InputError(
+        found.append(
             "--decoder-embed-path: the file has one table, but --adaptive-input makes several; remove one of these flags"
         )
     for name, at_input, at_output in (
@@ -98,10 +100,12 @@ def check_language_model(options: Namespace) -> None:
         ("factor", options.adaptive_input_factor, options.adaptive_softmax_factor),
     ):
         if options.tie_adaptive_weights and (not options.adaptive_input or at_input != at_output):
-            raise InputError(
+            found.append(
                 f"--tie-adaptive-weights: needs --adaptive-input, and --adaptive-input-{name} ({at_input}) must equal "
                 f"--adaptive-softmax-{name} ({at_output})"
             )
+            break
+    refuse(found)
 
 
 def as_decoder_config(options: Namespace) -> TransformerConfig:

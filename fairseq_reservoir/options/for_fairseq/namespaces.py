@@ -5,16 +5,12 @@ from dataclasses import fields
 
 from omegaconf import DictConfig, OmegaConf
 
-from ...errors import InputError, flag_of
+from ...errors import flag_of
+from ..fairseq_rules import FOLLOWED_WIDTHS
 from ..flags import SEED
+from ..number_rules import refuse
 
-# Option -> the option from which it gets its default. The order matters: decoder_input_dim needs the value of decoder_embed_dim.
-FOLLOWED_WIDTHS = {
-    "decoder_embed_dim": "encoder_embed_dim",
-    "decoder_ffn_embed_dim": "encoder_ffn_embed_dim",
-    "decoder_input_dim": "decoder_embed_dim",
-    "decoder_output_dim": "decoder_embed_dim",
-}
+# Option -> the option from which it gets its default.
 _FOLLOWED = {**FOLLOWED_WIDTHS, "reservoir_seed": "seed", "mask_seed": "seed"}
 # fairseq's defaults of options outside the model's group.
 _OF_OTHER_GROUPS = {"seed": 1, "add_bos_token": False, "tokens_per_sample": 1024, "tpu": False}
@@ -57,23 +53,28 @@ def as_namespace(cfg) -> Namespace:
 
 
 def read_numbers(args, names=_NUMBERS) -> None:
-    """Convert the options ``names`` from text to integers, in place.
+    """Convert the options ``names`` from text to integers, in place. Delete invalid options, so that later checks use the defaults.
 
     fairseq's parser does not convert the text of a flag if the flag's default refers to another option.
 
     Raises:
         InputError: a value is not a whole number that fits into 64 bits.
     """
+    found = []
     for name in names:
         value = getattr(args, name, None)
         if isinstance(value, str) and value not in _REFERENCES:
             try:
                 value = int(value)
             except ValueError:
-                raise InputError(f"{flag_of(name)} {value!r}: must be a whole number") from None
+                found.append(f"{flag_of(name)} {value!r}: must be a whole number")
+                delattr(args, name)
+                continue
             setattr(args, name, value)
         if isinstance(value, int) and not -_MOST <= value <= _MOST:
-            raise InputError(f"{flag_of(name)} {value}: must be a whole number that fits into 64 bits")
+            found.append(f"{flag_of(name)} {value}: must be a whole number that fits into 64 bits")
+            delattr(args, name)
+    refuse(found)
 
 
 def _is_reference(value) -> bool:

@@ -2,7 +2,9 @@
 
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, register_model_architecture
 
+from ..fairseq_rules import refuse_command_line
 from ..flags import check_texts
+from ..number_rules import collect
 from ..plans import check, resolve
 from ..supermask_options import check_mask_options
 from .namespaces import fill_defaults, fill_in, follow_seed, read_numbers
@@ -20,10 +22,14 @@ def reservoir_preset(dataclass, depths: dict[str, int], fairseq_preset, **sizes)
     stacks = {stack: sizes.get(f"{stack}_layers", depth) for stack, depth in depths.items()}
 
     def fill(args):
-        read_numbers(args)
-        plans = resolve(args, stacks)  # before the presets, because plans set depths
-        _complete(args, dataclass, fairseq_preset, sizes, "reservoir_seed")
-        check(args, plans)
+        found, plans = [], None
+        with collect(found):
+            read_numbers(args)
+            plans = resolve(args, stacks)  # before the presets, because plans set depths
+        _complete(args, dataclass, fairseq_preset, sizes, "reservoir_seed", found)
+        with collect(found):
+            check(args, plans)
+        refuse_command_line(found, args)
 
     return fill
 
@@ -33,18 +39,24 @@ def supermask_preset(dataclass, depths: dict[str, int], fairseq_preset, **sizes)
     stacks = {f"{stack}_layers": depth for stack, depth in depths.items()}
 
     def fill(args):
-        read_numbers(args)
-        _complete(args, dataclass, fairseq_preset, stacks | sizes, "mask_seed")
-        check_mask_options(args)
+        found = []
+        with collect(found):
+            read_numbers(args)
+        _complete(args, dataclass, fairseq_preset, stacks | sizes, "mask_seed", found)
+        with collect(found):
+            check_mask_options(args)
+        refuse_command_line(found, args)
 
     return fill
 
 
-def _complete(args, dataclass, fairseq_preset, sizes, seed):
-    """Fill in the options that the user has not given: first our preset, then fairseq's, then defaults."""
-    check_texts(args, dataclass)
+def _complete(args, dataclass, fairseq_preset, sizes, seed, found):
+    """Fill in the options that the user has not given: first our preset, then fairseq's, then defaults. Add errors to ``found``."""
+    with collect(found):
+        check_texts(args, dataclass)
     fill_in(args, sizes)
-    fairseq_preset(args)
+    with collect(found):
+        fairseq_preset(args)
     fill_defaults(args, dataclass)
     follow_seed(args, seed)
 

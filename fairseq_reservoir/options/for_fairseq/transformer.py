@@ -11,9 +11,9 @@ from typing import Any, Optional
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
 
+from ..fairseq_rules import FOLLOWED_WIDTHS
 from ..layer_options import ReservoirOptions
 from ..supermask_options import MaskOptions
-from .namespaces import FOLLOWED_WIDTHS
 
 
 def _flat_transformer_fields():
