@@ -317,7 +317,7 @@ def test_output_of_a_command(toy_data, tmp_path):
     "name, text, message",
     [
         ("fairseq_reservoir", None, "is not a folder with a file __init__.py"),
-        ("fairseq_reservoir", "", "the package fairseq_reservoir is already imported from "),
+        ("fairseq_reservoir", "", "a package fairseq_reservoir is already imported from "),
         ("imports_nothing_there", "import nope", "cannot be imported: ModuleNotFoundError: No module named 'nope'"),
         ("is_no_python", "for", "cannot be imported: SyntaxError: "),
     ],

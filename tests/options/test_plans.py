@@ -78,6 +78,7 @@ def test_plans_of_options():
         ({"quant_noise_pq_block_size": 0}, "--quant-noise-pq-block-size 0: must be from 1 to 1000000"),
         ({"adaptive_softmax_cutoff": "60,50"}, "--adaptive-softmax-cutoff 60,50: must be ascending whole numbers"),
         ({"adaptive_softmax_cutoff": "50,50"}, "--adaptive-softmax-cutoff 50,50: must be ascending whole numbers"),
+        ({"adaptive_softmax_cutoff": [60, 50]}, "--adaptive-softmax-cutoff 60,50: must be ascending whole numbers"),
         ({"adaptive_softmax_factor": 0}, "--adaptive-softmax-factor 0: must be at least 1"),
         (
             {"share_decoder_input_output_embed": True, "decoder_embed_dim": 8, "decoder_output_dim": 4},
