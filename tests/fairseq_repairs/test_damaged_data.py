@@ -132,7 +132,7 @@ def test_undamaged_files_pass(kind, sentences, tmp_path):
         ("mmap", "idx", lambda c: c[:18] + struct.pack("<Q", 2**62) + c[26:], "idx: is damaged .it has 86 bytes, but .* describes 4,6"),
         ("mmap", "idx", lambda c: c[:-1], "idx: is damaged .it has 85 bytes, but its header describes 5 sentences, which need 86"),
         # 26 bytes of header, then int32 lengths: 3 2 5 1 3.
-        ("mmap", "idx", lambda c: c[:30] + struct.pack("<i", -2) + c[34:], "idx: is damaged .the offset or length of sentence 2"),
+        ("mmap", "idx", lambda c: c[:30] + struct.pack("<i", -1) + c[34:], "idx: is damaged .the offset or length of sentence 2"),
         ("mmap", "idx", lambda c: c[:30] + struct.pack("<i", 3) + c[34:], "idx: is damaged .the offset or length of sentence 3"),
         ("mmap", "idx", lambda c: c[:46] + b"\1" + c[47:], "idx: is damaged .the offset or length of sentence 1"),
         ("mmap", "bin", lambda c: c[:-2], "bin: is damaged .it has 26 bytes, but .*idx describes 28"),
