@@ -42,19 +42,29 @@ average_last() {
     else run cp "$1/checkpoint_last.pt" "$3/checkpoint.pt"; fi
 }
 
+# average_best FOLDER OUT: averages the checkpoints that --keep-best-checkpoints has kept. A single one is copied.
+average_best() {
+    local checkpoints=("$1/checkpoint.best_*.pt")
+    [[ -n $dry ]] || mapfile -t checkpoints < <(find "$1" -maxdepth 1 -name 'checkpoint.best_*.pt' | sort)
+    if [[ -n $dry || ${#checkpoints[@]} -gt 1 ]]; then run fairseq-reservoir average "${checkpoints[@]}" "$2/checkpoint.pt"
+    else run cp "${checkpoints[0]:-$1/checkpoint_best.pt}" "$2/checkpoint.pt"; fi
+}
+
 # translation BIN FOLDER REFERENCE FLAGS-OF-FAIRSEQ-TRAIN...: trains, translates and scores a model.
 # FOLDER keeps train.log, checkpoints, generate.log, hypotheses and bleu.json.
 # REFERENCE is a file of raw text. "" means the test set of BIN, rebuilt by Moses' detokenizer. Such scores are not comparable
 # with published sacreBLEU, because that text is not raw, and lower-cased for IWSLT14.
-# The array `decode` holds flags of fairseq-generate. With `averaged` set to N, the mean of the last N epochs' checkpoints translates,
-# otherwise the best checkpoint.
+# The array `decode` holds flags of fairseq-generate. With `averaged` set to N, the mean of the last N epochs' checkpoints translates;
+# with `averaged_best` set to N, the mean of the N checkpoints with the lowest loss; otherwise the best checkpoint.
 translation() {
     local bin=$1 out=$2 reference=$3 epochs=(--no-epoch-checkpoints) model=$2/checkpoint_best.pt
     shift 3
     [[ -z ${averaged:-} ]] || epochs=(--keep-last-epochs "$averaged") model=$out/averaged/checkpoint.pt
+    [[ -z ${averaged_best:-} ]] || epochs+=(--keep-best-checkpoints "$averaged_best") model=$out/averaged/checkpoint.pt
     fit "$bin" "$out" --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam \
         --adam-betas '(0.9, 0.98)' --max-tokens 4096 "${epochs[@]}" --log-format json --log-interval 20 "$@"
     [[ -z ${averaged:-} ]] || folder "$out/averaged" average_last "$out" "$averaged" "$out/averaged"
+    [[ -z ${averaged_best:-} ]] || folder "$out/averaged" average_best "$out" "$out/averaged"
     written "$out/generate.log" fairseq-generate "$bin" --user-dir "$root/fairseq_reservoir" --path "$model" \
         --max-tokens 8192 "${decode[@]}" ${MINI:+--max-len-b 20}
     written "$out/hypotheses" python "$root/examples/hypotheses.py" "$out/generate.log"

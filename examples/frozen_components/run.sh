@@ -19,6 +19,8 @@ if [[ -z ${BIN:-} ]]; then
 fi
 
 . "$here/../translation.sh"
+# Random parts have the paper's distribution, as in ../sweeps/wmt18_tr_en.yaml.
+[[ ${#spec[@]} == 0 || " ${spec[*]} " == *" --frozen-init "* ]] || spec+=(--frozen-init glorot)
 ffn=${FFN:-4096} seed=${SEED:-1} runs=${RUNS:-runs/frozen_components} target=en
 prepared tr en prepare_wmt18_tr_en.sh
 translation "$bin" "$runs/$ARM-$ffn$(tag "$@")-$seed" "" --arch frozen_transformer_wmt_en_de_big --share-all-embeddings \

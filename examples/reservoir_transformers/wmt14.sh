@@ -6,6 +6,7 @@
 #   DEPTH=12        layers of the encoder, including reservoirs: the paper has 12, 16, 24, 32
 #   FROZEN=4        number of reservoirs
 #   DECODER_DEPTH=1, DECODER_FROZEN=0   layers of the decoder, and how many of them are reservoirs of the same kind
+#   AVERAGE=5       the mean of so many checkpoints with the lowest loss translates; 0: the best checkpoint
 #   SEED=1          random seed
 #   RUNS=FOLDER     output folder (default: runs/wmt14)
 #   DRY_RUN, GPUS, MINI   see ../common.sh; an update has at least as many tokens as on eight GPUs
@@ -17,7 +18,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 stack=encoder kind=${KIND:-F} depth=${DEPTH:-12} frozen=${FROZEN:-4} seed=${SEED:-1} runs=${RUNS:-runs/wmt14}
 . "$here/kinds.sh"
 . "$here/decoder.sh"
-target=de
+target=de averaged_best=${AVERAGE:-5}
+[[ $averaged_best != 0 ]] || averaged_best=
 prepared en de prepare_wmt14.sh --joined-dictionary
 translation "$bin" "$runs/$kind-$depth-$frozen$in_decoder$(tag "$@")-$seed" "" --arch "$(preset reservoir_transformer wmt_en_de_1dec)" --share-all-embeddings \
     "${model[@]}" --dropout 0.2 --lr 5e-4 --lr-scheduler inverse_sqrt --warmup-init-lr 1e-7 \
