@@ -115,9 +115,11 @@ def test_the_language_model_is_scored_in_the_folder_of_the_report(data):
     assert scoring == f"{data}/runs/2-1/test.log.part" and f"mv {scoring} {data}/runs/2-1/test.log \n" in ended.stdout
 
 
-def test_a_row_at_the_papers_size(data):
-    train = parsed("run.sh", "2.1", data, BIN="data-bin/wmt18_tr_en", FFN="1024")
-    assert given(train) == FLAGS["2.1"] and train.arch == "frozen_transformer_wmt_en_de_big"
+@pytest.mark.parametrize("arm, drawn", [("0", []), ("2", ["--frozen-init", "glorot"]), ("2.1", [])])
+def test_a_row_at_the_papers_size(arm, drawn, data):
+    """Random parts have the paper's distribution. FLAGS are those of the study."""
+    train = parsed("run.sh", arm, data, BIN="data-bin/wmt18_tr_en", FFN="1024")
+    assert given(train) == FLAGS[arm] + drawn and train.arch == "frozen_transformer_wmt_en_de_big"
     sizes = (
         train.encoder_embed_dim,
         train.encoder_ffn_embed_dim,

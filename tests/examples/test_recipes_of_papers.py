@@ -183,18 +183,36 @@ def test_wmt14_translates_with_the_mean_of_the_last_epochs(settings, epochs, tmp
     assert trained(dry_run(MASKS / "papers.sh", tmp_path)).no_epoch_checkpoints  # iwslt14
 
 
+@pytest.mark.parametrize("settings, kept", [({}, 5), ({"AVERAGE": "3"}, 3), ({"AVERAGE": "0"}, -1)])
+def test_reservoirs_of_wmt14_translate_with_the_mean_of_the_best_checkpoints(settings, kept, tmp_path):
+    printed = dry_run(RESERVOIRS / "wmt14.sh", tmp_path, **settings)
+    train, words = trained(printed), commands_in(printed)
+    assert (train.keep_best_checkpoints, train.no_epoch_checkpoints) == (kept, True)
+    generate = options.parse_args_and_arch(options.get_generation_parser(), words["fairseq-generate"])
+    assert generate.path == f"{train.save_dir}/{'checkpoint_best.pt' if kept == -1 else 'averaged/checkpoint.pt'}"
+    expected = [f"{train.save_dir}/checkpoint.best_*.pt", f"{train.save_dir}/averaged.part/checkpoint.pt"]
+    assert words.get("fairseq-reservoir", []) == ([] if kept == -1 else ["average", *expected])
+
+
 AVERAGE = """
 root={root} dry=
 . {root}/examples/steps.sh
 . {root}/examples/translation.sh
-average_last {folder} 3 {folder}
+{call}
 """
 
 
-@pytest.mark.parametrize("epochs, used", [(12, "10 11 12"), (1, "_last"), (0, "_last")])
-def test_the_last_epochs_are_averaged(epochs, used, tmp_path):
-    """checkpoint10.pt follows checkpoint9.pt. Checkpoints of other kinds are left out."""
-    for name in (*range(1, epochs + 1), "_best", "_last", "_3_500"):
+@pytest.mark.parametrize("call, names, used", [
+    ("average_last {folder} 3 {folder}", range(1, 13), "10 11 12"),
+    ("average_last {folder} 3 {folder}", [1], "_last"),
+    ("average_last {folder} 3 {folder}", [], "_last"),
+    ("average_best {folder} {folder}", [1, ".best_loss_4.1", ".best_loss_4.2"], ".best_loss_4.1 .best_loss_4.2"),
+    ("average_best {folder} {folder}", [".best_loss_4.1"], ".best_loss_4.1"),
+    ("average_best {folder} {folder}", [], "_best"),
+])  # fmt: skip
+def test_these_checkpoints_are_averaged(call, names, used, tmp_path):
+    """checkpoint10.pt follows checkpoint9.pt. Checkpoints of other kinds are left out. A single checkpoint is copied."""
+    for name in (*names, "_best", "_last", "_3_500"):
         (tmp_path / f"checkpoint{name}.pt").write_text(str(name))
     program = tmp_path / "bin" / "fairseq-reservoir"
     program.parent.mkdir()
@@ -202,7 +220,7 @@ def test_the_last_epochs_are_averaged(epochs, used, tmp_path):
         '#!/bin/sh\nshift; for last; do :; done\n"cat" "$@" 2>/dev/null >"$last.new"; mv "$last.new" "$last"\n'
     )
     program.chmod(0o755)
-    script = AVERAGE.format(root=EXAMPLES.parent, folder=tmp_path)
+    script = AVERAGE.format(root=EXAMPLES.parent, call=call.format(folder=tmp_path))
     environment = {**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
     subprocess.run(["bash", "-euc", script], env=environment, check=True)
     assert (tmp_path / "checkpoint.pt").read_text() == used.replace(" ", "")
