@@ -55,9 +55,8 @@ def _combined(mixin: type, kind: type) -> type:
 
 def _reduce(thing: Any, protocol: Any) -> tuple[Any, ...]:
     """``__reduce_ex__`` of the combined classes. pickle cannot find these classes by name."""
-    reduced: Any = object.__reduce_ex__(
-        thing, max(protocol, 2)
-    )  # (copyreg.__newobj__, (class, argument, ...), state, ...)
+    # (copyreg.__newobj__, (class, argument, ...), state, ...)
+    reduced: Any = object.__reduce_ex__(thing, max(protocol, 2))
     return (_unpickled, (type(thing).made_of, *reduced[1][1:]), *reduced[2:])
 
 

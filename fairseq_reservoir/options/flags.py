@@ -133,7 +133,8 @@ def check_ranges(options) -> None:
         ("--adaptive-input-cutoff", flags.adaptive_input_cutoff),
     ):
         with collect(found):
-            if isinstance(cutoffs, (list, tuple)):  # fairseq converts the flag of some models while it parses the command line
+            # fairseq converts the flag of some models while it parses the command line.
+            if isinstance(cutoffs, (list, tuple)):
                 cutoffs = ",".join(map(str, cutoffs))
             if isinstance(cutoffs, str):
                 _check_cutoffs(flag, cutoffs)
