@@ -38,16 +38,22 @@ prepared() {
 average_last() {
     local checkpoints=("$1/checkpoint[0-9]*.pt")
     [[ -n $dry ]] || mapfile -t checkpoints < <(find "$1" -maxdepth 1 -name 'checkpoint[0-9]*.pt' ! -name '*_*' | sort -V | tail -n "$2")
-    if [[ -n $dry || ${#checkpoints[@]} -gt 1 ]]; then run fairseq-reservoir average "${checkpoints[@]}" "$3/checkpoint.pt"
-    else run cp "$1/checkpoint_last.pt" "$3/checkpoint.pt"; fi
+    average_or_copy "$3" "$1/checkpoint_last.pt" "${checkpoints[@]}"
 }
 
 # average_best FOLDER OUT: averages the checkpoints that --keep-best-checkpoints has kept. A single one is copied.
 average_best() {
     local checkpoints=("$1/checkpoint.best_*.pt")
     [[ -n $dry ]] || mapfile -t checkpoints < <(find "$1" -maxdepth 1 -name 'checkpoint.best_*.pt' | sort)
-    if [[ -n $dry || ${#checkpoints[@]} -gt 1 ]]; then run fairseq-reservoir average "${checkpoints[@]}" "$2/checkpoint.pt"
-    else run cp "${checkpoints[0]:-$1/checkpoint_best.pt}" "$2/checkpoint.pt"; fi
+    average_or_copy "$2" "${checkpoints[0]:-$1/checkpoint_best.pt}" "${checkpoints[@]}"
+}
+
+# average_or_copy OUT OTHERWISE CHECKPOINTS...: averages several checkpoints. With one or none, OTHERWISE is copied.
+average_or_copy() {
+    local out=$1/checkpoint.pt otherwise=$2
+    shift 2
+    if [[ -n $dry || $# -gt 1 ]]; then run fairseq-reservoir average "$@" "$out"
+    else run cp "$otherwise" "$out"; fi
 }
 
 # translation BIN FOLDER REFERENCE FLAGS-OF-FAIRSEQ-TRAIN...: trains, translates and scores a model.
