@@ -84,7 +84,8 @@ def check_components(options: Namespace) -> None:
     found: list[str] = []
     for flag, spec in (("--freeze", options.freeze), ("--freeze-except", options.freeze_except)):
         with collect(found):
-            freeze_spec.parse(spec or "", flag)
+            if spec:
+                freeze_spec.parse(spec, flag)
     with collect(found):
         check(options, ComponentOptions)
     noise = read(ModelFlags, options).quant_noise_scalar

@@ -171,7 +171,8 @@ def check_mask_options(options: Namespace) -> None:
             f"--mask-trained-weights {options.mask_trained_weights!r}: must be sign, ternary, or a number of levels from 3 to {MOST_LEVELS}"
         )
     with collect(found):
-        freeze_spec.parse(options.freeze or "")
+        if options.freeze:
+            freeze_spec.parse(options.freeze)
     with collect(found):
         check_ranges(options)
     with collect(found):
