@@ -25,7 +25,7 @@ from omegaconf import OmegaConf
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import models, pairs  # noqa: E402
-from fairseq_reservoir.checkpoint import compact, entropy_code, packed_file  # noqa: E402
+from fairseq_reservoir.checkpoint import compact, entropy_code, export_file, packed_file  # noqa: E402
 from fairseq_reservoir.checkpoint.export import export  # noqa: E402
 from fairseq_reservoir.checkpoint.ledger import WIDTHS  # noqa: E402
 from fairseq_reservoir.masks import bits  # noqa: E402
@@ -97,7 +97,7 @@ def sizes_of(checkpoint, dtype):
         "entropy": compact.entropy_bytes(body, tensors),
         "plain": written.bytes,
         "compact": size,
-        "description": size - packed_file.stored_bytes(small),
+        "description": size - export_file.stored_bytes(small),
         "ratio": size / written.entropy_bytes,
     }
 

@@ -9,7 +9,7 @@ from ..errors import InputError
 from ..fairseq_repairs import archive
 from ..files import check_out, replacing
 from ..freezing.description import BUFFER, NOT_COMPARED, read_description
-from . import packed_file
+from . import export_file
 from .meta_checkpoint import Checkpoint, Tensors, open_checkpoint
 from .origin import origin, without_run
 
@@ -91,7 +91,7 @@ def _write(out: str, latest: Checkpoint, tensors: Tensors) -> None:
 
 
 def _open(path: str) -> Checkpoint:
-    if packed_file.is_export(path):
+    if export_file.is_export(path):
         raise InputError(
             f"CHECKPOINT {path}: is an export, which has no mask scores; average the original checkpoints instead"
         )

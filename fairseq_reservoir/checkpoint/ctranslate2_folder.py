@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import InputError
 from ..files import check_out, replacing, replacing_folder
 from ..text.parts import TextParts
-from . import dictionaries, packed_file
+from . import dictionaries, export_file
 from .materialize import materialize
 from .meta_checkpoint import Checkpoint, open_checkpoint
 from .origin import dictionaries_of
@@ -53,7 +53,7 @@ def convert(
         raise InputError(f"--quantization {quantization}: choose from {', '.join(types)}")
     source = open_checkpoint(checkpoint)
     _check_options(source)
-    text = packed_file.text_of(checkpoint)
+    text = export_file.text_of(checkpoint)
     with (
         tempfile.TemporaryDirectory() as temporary,
         replacing_folder(folder, "--ctranslate2 {path}: cannot be written ({why})") as written,

@@ -21,7 +21,7 @@ from ..random_tensors.recipe import Recipe
 from ..text import collect
 from ..text.collect import TextFlags as TextFlags  # an argument of ``export``
 from ..text.parts import TextParts
-from . import anonymize, compact as compact_form, dictionaries, entropy_code, packed_file
+from . import anonymize, compact as compact_form, dictionaries, entropy_code, export_file, packed_file
 from .ledger import WIDTHS, Item, Ledger
 from .meta_checkpoint import Checkpoint, dictionary_sizes, open_checkpoint
 from .origin import dictionaries_of
@@ -100,7 +100,7 @@ def export(
         InputError: a file or an option is not usable, a package is not installed, or the dictionaries differ from those of the training.
             With ``regenerate``: a random tensor drawn on this machine differs in some bits from the tensor in the checkpoint.
     """
-    check_out(out, force, packed_file.SUFFIX, checkpoint)
+    check_out(out, force, export_file.SUFFIX, checkpoint)
     _check_options(dtype, with_weights, regenerate, compact)
     text = text or TextFlags()
     pieces = collect.check_flags(text)
@@ -123,7 +123,7 @@ def export(
         entropy_bytes=compact_form.entropy_bytes(body, tensors),
         stored=len(kept),
         drawn_again=len(random) - len(kept),
-        text_bytes=packed_file.text_bytes(out),
+        text_bytes=export_file.text_bytes(out),
     )
 
 
@@ -187,7 +187,7 @@ def _dictionaries_and_text(
     Dictionaries that are read from a folder are compared with the training dictionaries.
     """
     trained = dictionaries_of(source.state) or (dictionaries.where_trained(source.config) if data else {})
-    text_parts = packed_file.text_of(checkpoint)
+    text_parts = export_file.text_of(checkpoint)
     if text_parts is not None and not text.given and not data:
         return trained, text_parts
     # An export does not name a data folder.

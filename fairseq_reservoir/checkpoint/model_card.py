@@ -17,7 +17,7 @@ from ..files import check_file, check_out, read_text, replacing, why
 from ..options.reading import read
 from ..options.supermask_options import MaskOptions
 from ..text.parts import TextParts
-from . import packed_file
+from . import export_file
 from .meta_checkpoint import Checkpoint, open_checkpoint
 
 SUFFIX = ".md"
@@ -108,7 +108,7 @@ def write(export: str, flags: CardFlags, scores: list[dict[str, Any]]) -> None:
 
 def compose(export: str, flags: CardFlags, scores: list[dict[str, Any]]) -> str:
     """Return the text of the card. The arguments are those of ``write``."""
-    source, text = open_checkpoint(export), packed_file.text_of(export)
+    source, text = open_checkpoint(export), export_file.text_of(export)
     languages = _languages(source, text)
     of = " to ".join(languages)
     parts = [
@@ -208,7 +208,7 @@ def _use(export: str, source: Checkpoint, text: TextParts | None) -> str:
             "Install the plugin fairseq_reservoir: `pip install .` in a clone of its repository. If `translate` then needs torch, run "
             "`bash scripts/setup.sh` in the clone."
         )
-    if packed_file.is_compact(packed_file.read_body(export)):
+    if export_file.is_compact(export_file.read_body(export)):
         install += " The file is compressed: also run `pip install constriction`."
     if "data-bin" in commands[0]:
         install += " `data-bin` is the output folder of fairseq-preprocess, run with the training dictionaries."

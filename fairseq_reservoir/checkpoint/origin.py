@@ -11,7 +11,7 @@ from fairseq.file_io import PathManager
 
 from ..options.fairseq_flags import CheckpointFlags
 from ..options.reading import read
-from . import dictionaries, packed_file
+from . import dictionaries, export_file
 from .other_dictionary import refuse_other_dictionary
 
 _KEY = "fairseq_reservoir"
@@ -56,8 +56,8 @@ def check_and_restore_run(
     elif PathManager.isfile(filename):
         finetunes = filename == read(CheckpointFlags, trainer.cfg.checkpoint).finetune_from_model
         given = f"{'--finetune-from-model' if finetunes else '--restore-file'} {filename}"
-        is_export = packed_file.is_export(filename)
-        trained = packed_file.read_body(filename)["dictionaries"] if is_export else dictionaries_of(state)
+        is_export = export_file.is_export(filename)
+        trained = export_file.read_body(filename)["dictionaries"] if is_export else dictionaries_of(state)
         refuse_other_dictionary(given, trained, trainer.task)
 
 

@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +13,7 @@ from ..files import replacing
 from ..random_tensors import digest
 from ..text import parts
 from . import compact as compact_form, export_file
-from .export_file import (
-    COMPACT,
-    COMPACT_WITH_TEXT,
-    KEY,
-    PLAIN,
-    PLAIN_WITH_TEXT,
-    SUFFIX as SUFFIX,
-    deflated,
-    is_compact as is_compact,
-    is_export as is_export,
-    metadata,
-    read_body as read_body,
-    read_text as read_text,
-    stored_bytes as stored_bytes,
-    text_bytes as text_bytes,
-    text_of as text_of,
-)
+from .export_file import COMPACT, COMPACT_WITH_TEXT, KEY, PLAIN, PLAIN_WITH_TEXT, deflated, metadata, read_text
 from .stored import from_torch, to_torch
 
 
@@ -70,11 +53,9 @@ def write(
             raise OSError("reading the written file returned other contents")
 
 
-def read(
-    path: str | Path, check: Callable[[dict[str, Any], dict[str, Any]], None] | None = None
-) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+def read(path: str | Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Version of ``export_file.read`` that returns torch tensors."""
-    body, tensors = export_file.read(path, check)
+    body, tensors = export_file.read(path)
     return body, {name: to_torch(tensor) for name, tensor in tensors.items()}
 
 

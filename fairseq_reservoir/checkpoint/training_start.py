@@ -12,7 +12,7 @@ from ..options.component_options import ComponentOptions
 from ..options.fairseq_flags import CheckpointFlags, ModelFlags
 from ..options.reading import read
 from ..plan import freeze_spec
-from . import packed_file
+from . import export_file
 from .damage import reading, refuse_damaged
 from .meta_checkpoint import read_state
 
@@ -48,11 +48,11 @@ def check_start(config: Any, model: Any = None) -> None:
             _check_stack(config, model, stack, start)
     for flag in ("restore_file", "continue_once", "finetune_from_model"):
         path: Any = vars(checkpoints)[flag]
-        if not packed_file.is_export(path):
+        if not export_file.is_export(path):
             continue
         name = f"{flag_of(flag)} {path}"
         with reading(path):
-            body = packed_file.read_body(path)
+            body = export_file.read_body(path)
         for found, missing in (("masks", "scores"), ("levels", "latent weights")):
             if body.get(found):
                 raise InputError(

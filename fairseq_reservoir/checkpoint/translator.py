@@ -21,7 +21,7 @@ from ..options.translation_defaults import BATCH_SIZE, BEAM, SPLIT_ABOVE
 from ..text.parts import TextParts
 from ..text.pieces import Pieces
 from ..text.translated_lines import Hypothesis as Hypothesis, PartHypothesis, translate_lines
-from . import damage, dictionaries, packed_file
+from . import damage, dictionaries, export_file
 from .text_of_export import text_of_export
 
 
@@ -40,7 +40,7 @@ class Translator(GeneratorHubInterface):
     def __init__(self, path: str, text: TextParts, **overrides: Any) -> None:
         pieces = Pieces(text, path)
         with damage.reading(path):
-            body = packed_file.read_body(path)
+            body = export_file.read_body(path)
             task = task_of_text(body, text)
             dictionaries.check(path, body["dictionaries"], task, "in the file")
             models, found = checkpoint_utils.load_model_ensemble([path], arg_overrides=overrides, task=task)

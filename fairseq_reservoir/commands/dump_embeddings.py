@@ -29,7 +29,7 @@ def add_parser(commands) -> None:
 
 
 def run(known, _):
-    from ..checkpoint import dictionaries, packed_file
+    from ..checkpoint import dictionaries, export_file
     from ..checkpoint.meta_checkpoint import open_checkpoint
     from ..checkpoint.origin import dictionaries_of
     from ..checkpoint.pretrained_embeddings import write_tables
@@ -45,9 +45,9 @@ def run(known, _):
     for place in places:
         if not hasattr(source.model.get_submodule(place), "weight"):
             raise InputError(f"CHECKPOINT {known.checkpoint}: {place} is not a table with one vector per word")
-    text = None if known.data else packed_file.text_of(known.checkpoint)
+    text = None if known.data else export_file.text_of(known.checkpoint)
     if text:
-        task = task_of_text(packed_file.read_body(known.checkpoint), text)
+        task = task_of_text(export_file.read_body(known.checkpoint), text)
     else:
         task = dictionaries.task_of_config(source.config, known.data)
     dictionaries.check(dictionaries.folder_of(source.config, known.data), dictionaries_of(source.state), task)

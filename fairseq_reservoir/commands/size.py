@@ -66,11 +66,11 @@ def run(known, fairseq_flags):
 
 def _identifying_names(path, checkpoint) -> str:
     """List the paths and names in a file's configuration and SentencePiece model that could identify the author."""
-    from ..checkpoint import anonymize, packed_file
+    from ..checkpoint import anonymize, export_file
     from ..checkpoint.export import as_json
 
     lines = [f"{option} {value}" for option, value in anonymize.identifying_options(as_json(checkpoint.config))]
-    text = packed_file.text_of(path)
+    text = export_file.text_of(path)
     if text is not None and text.kind == "sentencepiece":
         lines += [f"SentencePiece model: {name}" for name in anonymize.names_in_sentencepiece(text.model)]
     if not lines:
@@ -153,13 +153,13 @@ def _group(item):
 
 def _contents(path):
     """Return lines with sizes in bytes: an export's tensors, their entropy, its description and its dictionaries."""
-    from ..checkpoint import compact, packed_file
+    from ..checkpoint import compact, export_file, packed_file
 
-    if not packed_file.is_export(path):
+    if not export_file.is_export(path):
         return []
-    stored = packed_file.stored_bytes(path)
+    stored = export_file.stored_bytes(path)
     entropy = compact.entropy_bytes(*packed_file.read(path))
-    text = packed_file.text_bytes(path)
+    text = export_file.text_bytes(path)
     described = Path(path).stat().st_size - stored - text
     lines = [("tensors in it", stored), ("entropy of these tensors", entropy), ("description in it", described)]
     return [*lines, ("dictionaries and word pieces in it", text)] if text else lines
@@ -167,9 +167,9 @@ def _contents(path):
 
 def _random_tensors(path):
     """Return a line with the numbers of random tensors that an export stores and omits; "" for a checkpoint."""
-    from ..checkpoint import packed_file
+    from ..checkpoint import export_file, packed_file
 
-    if not packed_file.is_export(path):
+    if not export_file.is_export(path):
         return ""
     body, tensors = packed_file.read(path)
     stored = sum(name in tensors for name in body["random"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_reservoir.checkpoint import anonymize, packed_file
+from fairseq_reservoir.checkpoint import anonymize, export_file, packed_file
 from fairseq_reservoir.checkpoint.export import as_json, export
 from fairseq_reservoir.checkpoint.meta_checkpoint import read_state
 from fairseq_reservoir.commands.size import _identifying_names
@@ -146,7 +146,7 @@ def test_other_bytes_are_returned_unchanged(content):
 
 
 def test_an_export_with_text_is_anonymous(with_text, of_numbers):
-    text = packed_file.read_text(with_text)
+    text = export_file.read_text(with_text)
     model = of_numbers.pieces.read_bytes()
     assert anonymize.names_in_sentencepiece(text.model) == []
     assert text == replace(text, model=anonymize.sentencepiece_without_names(model))

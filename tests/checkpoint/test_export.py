@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fairseq_reservoir import cli
-from fairseq_reservoir.checkpoint import load_translator, packed_file, read_state_dict, reader
+from fairseq_reservoir.checkpoint import export_file, load_translator, packed_file, read_state_dict, reader
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.meta_checkpoint import open_checkpoint
 from fairseq_reservoir.checkpoint.stored import from_torch
@@ -80,7 +80,7 @@ def test_random_tensors_are_left_out(every_kind, tmp_path, capsys):
 @pytest.mark.parametrize("dtype, kind", [("fp16", torch.float16), ("bf16", torch.bfloat16)])
 def test_dtype_applies_to_tensors_that_are_not_random(every_kind, tmp_path, dtype, kind):
     out = exported(every_kind, tmp_path, "--dtype", dtype)
-    random = packed_file.read_body(out)["random"]
+    random = export_file.read_body(out)["random"]
     state, parameters = (
         read_state_dict(out),
         {e.name for e in open_checkpoint(every_kind.path).model.slot_table.entries},

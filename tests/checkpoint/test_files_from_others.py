@@ -12,7 +12,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_reservoir.checkpoint import packed_file, read_state_dict, reader
+from fairseq_reservoir.checkpoint import export_file, packed_file, read_state_dict, reader
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.materialize import materialize
 from fairseq_reservoir.checkpoint.meta_checkpoint import read_state
@@ -240,7 +240,7 @@ def test_json_deeper_than_python_reads(exported, tmp_path, monkeypatch):
         patch.setattr(packed_file, "deflated", lambda body: zlib.compress(deep.encode()))
         patch.setattr(packed_file, "read", lambda path: None)
         packed_file.write(tmp_path / "a.safetensors", exported[0], exported[1])
-    for read in (packed_file.read, packed_file.read_body, read_state_dict):
+    for read in (packed_file.read, export_file.read_body, read_state_dict):
         with pytest.raises(
             InputError, match="a.safetensors: is a safetensors file, but not an export of fairseq-reservoir"
         ):

@@ -39,7 +39,7 @@ def path(tmp_path, compact):
 def test_round_trip(path, compact):
     body, tensors = packed_file.read(path)
     assert body == {"version": 1 + compact, **BODY}
-    described = packed_file.read_body(path)
+    described = export_file.read_body(path)
     coded = described.pop("coded", {})
     assert described == body and [name for name in coded if "planes" in coded[name]] == ["long"] * compact
     assert tensors.keys() == TENSORS.keys()

@@ -9,7 +9,7 @@ import re
 import pytest
 import torch
 
-from fairseq_reservoir.checkpoint import load_translator, packed_file
+from fairseq_reservoir.checkpoint import export_file, load_translator, packed_file
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.text.collect import TextFlags
@@ -178,7 +178,7 @@ def test_with_a_folder_of_data_sentences_are_pieces_as_before(with_text, of_numb
 def forged(with_text, path, **fields):
     """Write an export with a right hash and changed text parts."""
     body, tensors = packed_file.read(with_text)
-    text = dataclasses.replace(packed_file.read_text(with_text), **fields)
+    text = dataclasses.replace(export_file.read_text(with_text), **fields)
     packed_file.write(
         path, {name: value for name, value in body.items() if name not in ("version", "text")}, tensors, text=text
     )
@@ -186,7 +186,7 @@ def forged(with_text, path, **fields):
 
 
 def test_parts_that_do_not_fit_the_model(with_text, tmp_path):
-    words = packed_file.read_text(with_text).source
+    words = export_file.read_text(with_text).source
     for fields, message in (
         (
             {"source": words[::-1]},

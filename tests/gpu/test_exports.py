@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_reservoir.checkpoint import packed_file, read_state_dict
+from fairseq_reservoir.checkpoint import export_file, read_state_dict
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.masks.masked_weight import masked_modules
 from fairseq_reservoir.random_tensors import digest
@@ -78,4 +78,4 @@ def test_the_same_bytes(device, toy_data, tmp_path, model):
     for name in ("checkpoint_last", "there"):
         export(tmp_path / f"{name}.pt", tmp_path / f"{name}.safetensors")
         files.append((tmp_path / f"{name}.safetensors").read_bytes())
-    assert files[0] == files[1] and packed_file.read_body(tmp_path / "there.safetensors")["num_updates"] == 2
+    assert files[0] == files[1] and export_file.read_body(tmp_path / "there.safetensors")["num_updates"] == 2

@@ -8,7 +8,7 @@ import torch
 from fairseq.data import Dictionary
 
 from fairseq_reservoir import cli
-from fairseq_reservoir.checkpoint import dictionaries, load_translator, packed_file
+from fairseq_reservoir.checkpoint import dictionaries, export_file, load_translator, packed_file
 from fairseq_reservoir.checkpoint.anonymize import sentencepiece_without_names
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.errors import InputError
@@ -32,7 +32,7 @@ def refused(of_numbers, tmp_path):
 
 
 def test_content_of_the_text_parts(of_numbers, with_text):
-    text = packed_file.read_text(with_text)
+    text = export_file.read_text(with_text)
     lines = (of_numbers.data / "dict.en.txt").read_text().splitlines()
     assert list(text.source) == [line.split(" ")[0] for line in lines] == list(text.target)
     model = sentencepiece_without_names(of_numbers.pieces.read_bytes())
@@ -43,8 +43,8 @@ def test_content_of_the_text_parts(of_numbers, with_text):
 def test_an_export_without_text_is_as_before(of_numbers, tmp_path):
     written = export(of_numbers.path, tmp_path / "a.safetensors")
     assert packed_file.read(tmp_path / "a.safetensors")[0]["version"] == 1 and not written.text_bytes
-    assert packed_file.read_text(tmp_path / "a.safetensors") is None
-    assert packed_file.text_bytes(tmp_path / "a.safetensors") == 0
+    assert export_file.read_text(tmp_path / "a.safetensors") is None
+    assert export_file.text_bytes(tmp_path / "a.safetensors") == 0
 
 
 def test_flags_that_contradict_each_other(refused, of_numbers):
@@ -150,7 +150,7 @@ def test_an_export_of_an_export_keeps_its_text(with_text, tmp_path, monkeypatch)
 
     monkeypatch.setattr(dictionaries.tasks, "setup_task", gone)
     export(with_text, tmp_path / "half.safetensors", dtype="fp16")
-    assert packed_file.read_text(tmp_path / "half.safetensors") == packed_file.read_text(with_text)
+    assert export_file.read_text(tmp_path / "half.safetensors") == export_file.read_text(with_text)
     cli.main(["dump-embeddings", str(with_text), str(tmp_path / "vectors")])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["half.safetensors", "vectors.de", "vectors.en"]
     monkeypatch.setattr(dictionaries.tasks, "setup_task", real)

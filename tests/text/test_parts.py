@@ -10,7 +10,7 @@ import tracemalloc
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fairseq_reservoir.checkpoint import packed_file, read_state_dict
+from fairseq_reservoir.checkpoint import export_file, packed_file, read_state_dict
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.text import parts
 from fairseq_reservoir.text.parts import TextParts, pack, unpack
@@ -142,12 +142,12 @@ def test_any_changed_byte_of_an_export_is_noticed(with_text, tmp_path):
     for size in (0, 100, len(content) // 2, -1):
         path.write_bytes(content[:size])
         with pytest.raises(InputError, match="truncated, altered or not a safetensors file"):
-            packed_file.read_text(path)
+            export_file.read_text(path)
 
 
 def test_its_version_is_another_and_size_tells_it_apart(with_text):
     body, tensors = packed_file.read(with_text)
     assert body["version"] == 3 and "text" not in tensors
-    stored, text = packed_file.stored_bytes(with_text), packed_file.text_bytes(with_text)
+    stored, text = export_file.stored_bytes(with_text), export_file.text_bytes(with_text)
     assert stored == sum(tensor.nbytes for tensor in tensors.values())
     assert 0 < text and stored + text < with_text.stat().st_size < stored + text + 64 * 1024

@@ -77,10 +77,10 @@ def test_threads(with_text, monkeypatch, threads, expected):
 
 
 def test_descriptions_that_lack_an_entry(with_text, tmp_path):
-    from fairseq_reservoir.checkpoint import packed_file
+    from fairseq_reservoir.checkpoint import export_file, packed_file
 
     body, tensors = packed_file.read(with_text)
     del body["config"]["model"]
-    packed_file.write(tmp_path / "a.safetensors", body, tensors, text=packed_file.read_text(with_text))
+    packed_file.write(tmp_path / "a.safetensors", body, tensors, text=export_file.read_text(with_text))
     with pytest.raises(InputError, match="^[^ ]*a.safetensors: not usable for CTranslate2 .KeyError: 'model'.$"):
         open_translator(str(tmp_path / "a.safetensors"))
