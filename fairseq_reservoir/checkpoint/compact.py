@@ -175,14 +175,8 @@ def checked_shapes(path: str | Path, body: Body, stored: int) -> dict[str, list[
     return {name: entry.shape for name, entry in entries.items()}
 
 
-def unpack(path: str | Path, body: Body, payload: "torch.Tensor") -> tuple[Body, Tensors]:
-    """Return the description and the tensors that were passed to ``pack``. The errors are those of ``unpack_stored``."""
-    body, found = unpack_stored(path, body, from_torch(payload))
-    return body, {name: to_torch(tensor) for name, tensor in found.items()}
-
-
-def unpack_stored(path: str | Path, body: Body, payload: Stored) -> tuple[Body, dict[str, Stored]]:
-    """Variant of ``unpack`` that does not need torch.
+def unpack(path: str | Path, body: Body, payload: Stored) -> tuple[Body, dict[str, Stored]]:
+    """Return the description and the tensors that were passed to ``pack``. Does not need torch.
 
     Raises:
         InputError: the package constriction is not installed, or the description does not fit the bytes.

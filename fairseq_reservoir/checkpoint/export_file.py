@@ -66,7 +66,7 @@ def read(
         return body, tensors
     if check:
         check(body, compact.checked_shapes(path, body, tensors[TENSORS].nbytes))
-    return compact.unpack_stored(path, body, tensors[TENSORS])
+    return compact.unpack(path, body, tensors[TENSORS])
 
 
 def read_text(path: str | Path) -> parts.TextParts | None:

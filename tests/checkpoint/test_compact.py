@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from fairseq_reservoir.checkpoint import compact, entropy_code, packed_file, read_state_dict
+from fairseq_reservoir.checkpoint.stored import from_torch, to_torch
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.masks import bits
 from fairseq_reservoir.masks.selection import select_masks
@@ -36,6 +37,11 @@ def masked(shape, ratios, kind="binary", scope="tensor", ranking="magnitude", se
     return described, bits.pack(entries, choices.bits, choices.lowest)
 
 
+def unpack(body, packed):
+    body, tensors = compact.unpack("x", body, from_torch(packed))
+    return body, {name: to_torch(tensor) for name, tensor in tensors.items()}
+
+
 def same(one, other):
     return digest.of_contents("", one) == digest.of_contents("", other)
 
@@ -50,8 +56,8 @@ def test_masks_at_their_entropy(what, tmp_path):
     # a mask that keeps half of the entries cannot become smaller
     assert ("planes" in packed_body["coded"]["a"]) == (what != "half")
     assert len(packed) <= 1.001 * compact.entropy_bytes(body, tensors) + 8
-    assert compact.unpack("x", packed_body, packed)[0] == body
-    assert same(compact.unpack("x", packed_body, packed)[1], tensors)
+    assert unpack(packed_body, packed)[0] == body
+    assert same(unpack(packed_body, packed)[1], tensors)
 
 
 def test_rounded_weights_at_their_entropy():
@@ -63,7 +69,7 @@ def test_rounded_weights_at_their_entropy():
     tensors = {"a": bits.pack(levels, 2)}
     packed_body, packed = compact.pack(body, tensors)
     assert compact.entropy_bytes(body, tensors) == 15_000 and 15_000 <= len(packed) <= 15_000 + 24
-    found, back = compact.unpack("x", packed_body, packed)
+    found, back = unpack(packed_body, packed)
     assert found == body and same(back, tensors)
 
 
@@ -116,7 +122,7 @@ def test_numbers_by_their_bytes(dtype, most):
     body, packed = compact.pack({"masks": {}}, tensors)
     stored, entropy = tensors["a"].nbytes, compact.entropy_bytes({"masks": {}}, tensors)
     assert len(packed) < most * stored and len(packed) <= 1.01 * entropy
-    assert same(compact.unpack("x", body, packed)[1], tensors)
+    assert same(unpack(body, packed)[1], tensors)
 
 
 def test_constant_bytes_are_not_stored():
@@ -124,7 +130,7 @@ def test_constant_bytes_are_not_stored():
     tensors = {"a": numbers((64, 64), torch.float16, 1, 1).float().nan_to_num(0, 0, 0)}
     body, packed = compact.pack({"masks": {}}, tensors)
     assert body["coded"]["a"]["planes"][0] == {"counts": [4096], "bytes": 0}
-    assert same(compact.unpack("x", body, packed)[1], tensors)
+    assert same(unpack(body, packed)[1], tensors)
 
 
 def test_the_decoded_size_is_bounded_by_the_file():
@@ -138,9 +144,7 @@ def test_the_decoded_size_is_bounded_by_the_file():
         body["masks"]["b"] = described
         coded, packed = compact.pack(body, {"a": kept, "b": other})
         # 128 x 128 x 0.8813 bits are 1,805 bytes
-        assert 1805 <= len(packed) <= 1805 + 2 * 16 and same(
-            compact.unpack("x", coded, packed)[1], {"a": kept, "b": other}
-        )
+        assert 1805 <= len(packed) <= 1805 + 2 * 16 and same(unpack(coded, packed)[1], {"a": kept, "b": other})
 
 
 def test_golden_layout():
@@ -286,7 +290,7 @@ def test_sizes_are_checked_before_decoding(what, packed, monkeypatch):
         monkeypatch.setattr(entropy_code, "decode", None)
         monkeypatch.setattr(compact, "_read", None)
     with pytest.raises(InputError, match=f"^x: the description of .* is not usable, because {expected}") as refusal:
-        compact.unpack("x", body, payload)
+        unpack(body, payload)
     assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 300
 
 
@@ -314,7 +318,7 @@ def test_every_coded_word_counts(packed):
         with pytest.raises(
             InputError, match="^x: the description of mask is not usable, because the bytes are not the code of symbols"
         ):
-            compact.unpack("x", body, changed)
+            unpack(body, changed)
 
 
 def test_without_the_package(packed, monkeypatch):
@@ -322,4 +326,4 @@ def test_without_the_package(packed, monkeypatch):
     with pytest.raises(
         InputError, match="^x: a compact export; reading it needs the package constriction, which is not"
     ):
-        compact.unpack("x", *packed)
+        unpack(*packed)
