@@ -26,7 +26,7 @@ from ..masks import bits
 from ..masks.levels import Levels
 from . import entropy_code
 from .entropy_code import Symbols
-from .stored import DTYPES, Stored, from_torch, to_torch
+from .stored import DTYPES, Stored, from_torch, item_bytes, to_torch
 
 if TYPE_CHECKING:
     import torch
@@ -114,7 +114,7 @@ class Entry:
             raise ValueError("its dtype or its number of bits is invalid")
         if dtype and "planes" not in raw:
             return cls(shape, dtype, width, ())
-        planes, number = raw.get("planes"), Stored(dtype, (), b"").item_bytes if dtype else 1
+        planes, number = raw.get("planes"), item_bytes(dtype) if dtype else 1
         if type(planes) is not list or len(planes) != number:
             raise ValueError(f"a tensor of this dtype must have {number} planes")
         count = math.prod(shape)
@@ -128,7 +128,7 @@ class Entry:
     def stored(self) -> int:
         """Number of bytes of the tensor in the file."""
         if not self.planes and self.dtype:
-            return self.count * Stored(self.dtype, (), b"").item_bytes
+            return self.count * item_bytes(self.dtype)
         return sum(_length(plane, self.count) for plane in self.planes)
 
 
@@ -224,7 +224,7 @@ def _in_planes(tensor: Stored, packed: tuple[list[int], int] | None) -> tuple[di
         shape, width = packed
         entries = bits.unpack_array(np.frombuffer(tensor.data, np.uint8), shape, width).reshape(-1).view(np.uint8)
         return {"shape": [len(entries)], "bits": width}, [entries]
-    numbers = np.frombuffer(tensor.data, dtype=np.uint8).reshape(-1, tensor.item_bytes)
+    numbers = np.frombuffer(tensor.data, dtype=np.uint8).reshape(-1, item_bytes(tensor.dtype))
     return _plain(tensor), [np.ascontiguousarray(plane) for plane in numbers.T]
 
 

@@ -29,7 +29,7 @@ from safetensors import SafetensorError, deserialize, safe_open
 from ..errors import InputError
 from ..text import parts
 from . import compact
-from .stored import DTYPES, Stored, hash_of
+from .stored import DTYPES, Stored, hash_of, item_bytes
 
 SUFFIX = ".safetensors"
 PLAIN, COMPACT, PLAIN_WITH_TEXT, COMPACT_WITH_TEXT = VERSIONS = range(1, 5)
@@ -168,7 +168,7 @@ def _bytes_in(file: Any, name: str) -> memoryview:
 
 def _bytes_of(found: Any) -> int:
     dtype = DTYPES.get(found.get_dtype(), "float64")
-    return int(np.prod(found.get_shape(), dtype=np.int64)) * Stored(dtype, (), b"").item_bytes
+    return int(np.prod(found.get_shape(), dtype=np.int64)) * item_bytes(dtype)
 
 
 def _all_tensors(path: str | Path) -> dict[str, Stored]:

@@ -1,6 +1,5 @@
 """Tensors as an export stores them. Only the conversions from and to torch's tensors need torch."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,16 +40,17 @@ class Stored:
     def nbytes(self) -> int:
         return memoryview(self.data).nbytes
 
-    @property
-    def item_bytes(self) -> int:
-        return _IN_NUMPY[self.dtype].itemsize
-
     def array(self) -> Array:
         """Copy the tensor to a writable NumPy array. Floating-point numbers become float32; other numbers keep their dtype."""
         found: Array = np.frombuffer(self.data, dtype=_IN_NUMPY[self.dtype]).reshape(self.shape)
         if self.dtype == "bfloat16":
             return from_bfloat16(found)
         return found.astype(np.float32 if self.dtype.startswith("float") else found.dtype)
+
+
+def item_bytes(dtype: str) -> int:
+    """Return the number of bytes of one number of a dtype, given by torch's name."""
+    return _IN_NUMPY[dtype].itemsize
 
 
 def from_bfloat16(bits: Array) -> Array:
@@ -90,8 +90,5 @@ def to_torch(stored: Stored) -> "torch.Tensor":
 
 def hash_of(text: str, tensors: dict[str, Stored]) -> str:
     """Return the hash that ``digest.of_contents`` returns for the same tensors in torch."""
-    return digest.of_parts(text, _parts(tensors))
-
-
-def _parts(tensors: dict[str, Stored]) -> Iterable[digest.Part]:
-    return ((name, f"torch.{t.dtype}", t.shape, memoryview(t.data)) for name, t in tensors.items())
+    parts = ((name, f"torch.{t.dtype}", t.shape, memoryview(t.data)) for name, t in tensors.items())
+    return digest.of_parts(text, parts)
