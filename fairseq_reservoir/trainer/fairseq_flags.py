@@ -35,7 +35,7 @@ def check(cfg: Any) -> None:
             "--write-checkpoints-asynchronously: needs the package iopath; run pip install iopath, or remove the flag"
         )
     for check_part, part in (
-        (_check_number_of_rates, cfg),
+        (check_number_of_rates, cfg),
         (_check_adaptive_loss, cfg),
         (_check_metric, cfg),
         (_check_pairs, cfg.optimizer),
@@ -43,20 +43,15 @@ def check(cfg: Any) -> None:
         (dictionary_flags.check_task, cfg.task),
         (_check_optimizer_overrides, cfg.checkpoint),
         # These checks compute with numbers.
-        *(() if wrong_numbers else ((_check_phases, cfg), (_check_masked_shares, cfg.task))),
+        *(() if wrong_numbers else ((check_phases, cfg), (_check_masked_shares, cfg.task))),
     ):
         with collect(found):
             check_part(part)
     refuse(found)
 
 
-def check_rates(cfg: Any) -> None:
-    """Refuse several learning rates for a schedule that accepts one rate. Refuse a schedule with a phase of 0 updates."""
-    _check_number_of_rates(cfg)
-    _check_phases(cfg)
-
-
-def _check_number_of_rates(cfg):
+def check_number_of_rates(cfg: Any) -> None:
+    """Refuse several learning rates for a schedule that accepts one rate."""
     scheduler, rates = choice_of(cfg.lr_scheduler), cfg.optimization.lr
     if scheduler in ONE_RATE and len(rates) > 1:
         raise InputError(
@@ -65,7 +60,8 @@ def _check_number_of_rates(cfg):
         )
 
 
-def _check_phases(cfg):
+def check_phases(cfg: Any) -> None:
+    """Refuse a schedule with a phase of 0 updates."""
     scheduler = choice_of(cfg.lr_scheduler)
     if scheduler == "cosine":
         _check_cosine(cfg.lr_scheduler, cfg.optimization.max_update)

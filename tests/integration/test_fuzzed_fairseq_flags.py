@@ -72,7 +72,8 @@ def assert_rates_and_steps_are_finite(random):
     config = OmegaConf.create(config)
     try:
         fairseq_rules.check(config)
-        fairseq_flags.check_rates(config)
+        fairseq_flags.check_number_of_rates(config)
+        fairseq_flags.check_phases(config)
     except InputError as error:
         assert str(error).startswith("--") and "\n" not in str(error)
         return
