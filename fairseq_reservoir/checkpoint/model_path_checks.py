@@ -28,11 +28,10 @@ _ENSEMBLES = ("fairseq-generate", "fairseq-interactive")
 _READERS = (*_ENSEMBLES, "fairseq-eval-lm", "fairseq-validate")
 
 
-def error_without_task(error: KeyError) -> Exception:
-    """Return the error to raise in place of ``KeyError(None)``, which fairseq raises if ``fairseq-validate`` runs without a task."""
+def refuse_missing_task(error: KeyError) -> None:
+    """Raise an ``InputError`` if ``error`` is the ``KeyError(None)`` that fairseq raises if ``fairseq-validate`` runs without a task."""
     if fairseq_command() == "fairseq-validate" and error.args == (None,):
-        return InputError("--task: not given; give the task of the training, such as --task translation")
-    return error
+        raise InputError("--task: not given; give the task of the training, such as --task translation") from error
 
 
 def check_flags(flags: Namespace) -> None:
@@ -42,11 +41,8 @@ def check_flags(flags: Namespace) -> None:
         InputError: a model is not given or cannot be read, a number is out of range, or ``fairseq-validate`` has no batch size.
     """
     command = fairseq_command()
-    if command in _READERS and hasattr(flags, "path"):
-        _check(command, flags)
-
-
-def _check(command: str, flags: Namespace) -> None:
+    if command not in _READERS or not hasattr(flags, "path"):
+        return
     _check_files(command, flags)
     if command == "fairseq-validate" and flags.max_tokens is None and flags.batch_size is None:
         raise InputError("--max-tokens, --batch-size: not given; give one of them, such as --max-tokens 4096")

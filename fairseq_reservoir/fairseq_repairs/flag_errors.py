@@ -46,11 +46,10 @@ def prepare(parser, words) -> None:
     check_arguments(words)
 
 
-def error_without_arch(error: RuntimeError) -> Exception:
-    """If ``--arch`` is missing, convert fairseq's RuntimeError, which has no message. Return other errors unchanged."""
+def refuse_missing_arch(error: RuntimeError) -> None:
+    """Raise an ``InputError`` if fairseq raised ``error``, which then has no message, because ``--arch`` is missing."""
     if refuse_flags_in_one_line.is_applied and fairseq_command() == "fairseq-train" and not error.args:
-        return InputError("--arch: not given; for example, --arch reservoir_transformer_study")
-    return error
+        raise InputError("--arch: not given; for example, --arch reservoir_transformer_study") from error
 
 
 def check_parsed(parser, flags, words, is_complete: bool) -> None:
@@ -73,12 +72,12 @@ def check_parsed(parser, flags, words, is_complete: bool) -> None:
         refuse_missing(command, flags)
 
 
-def error_of_model(error: ValueError) -> Exception:
-    """Convert a model's ValueError to an ``InputError`` if the message starts with a flag. Return other errors unchanged."""
+def refuse_flag_of_model(error: ValueError) -> None:
+    """Raise an ``InputError`` if a model raised ``error`` with a message that starts with a flag."""
     if not refuse_flags_in_one_line.is_applied or isinstance(error, InputError) or not str(error).startswith("--"):
-        return error
+        return
     made = "; fairseq-preprocess --joined-dictionary makes one" if "joined dictionary" in str(error) else ""
-    return InputError(f"{error}{made}")
+    raise InputError(f"{error}{made}") from error
 
 
 def eval_str_list(original, text, x_type=float):

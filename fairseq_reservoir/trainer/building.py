@@ -39,10 +39,8 @@ def build_model(original, cfg, *args, **kwargs):
     try:
         return original(cfg, *args, **kwargs)
     except ValueError as error:
-        mistake = flag_errors.error_of_model(error)
-        if mistake is error:
-            raise
-        raise mistake from error
+        flag_errors.refuse_flag_of_model(error)
+        raise
 
 
 def load_model_ensemble_and_task(original, filenames, *args, **kwargs):

@@ -53,12 +53,8 @@ def _parse(original, parser, input_args, *args, **kwargs):
     try:
         return original(parser, input_args, *args, **kwargs)
     except RuntimeError as error:
-        mistake = flag_errors.error_without_arch(error)
-        if mistake is error:
-            raise
-        raise mistake from error
+        flag_errors.refuse_missing_arch(error)
+        raise
     except KeyError as error:
-        mistake = model_path_checks.error_without_task(error)
-        if mistake is error:
-            raise
-        raise mistake from error
+        model_path_checks.refuse_missing_task(error)
+        raise
