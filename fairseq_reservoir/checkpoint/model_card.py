@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from ..errors import InputError
+from ..errors import InputError, flag_of
 from ..files import check_file, check_out, read_text, replacing, why
 from ..options.reading import read
 from ..options.supermask_options import MaskOptions
@@ -62,12 +62,9 @@ def check_flags(flags: CardFlags, force: bool, *inputs: str) -> list[dict[str, A
     if flags.card is None:
         for name, value in vars(flags).items():
             if value is not None:
-                raise InputError(f"--{name.replace('_', '-')} {value}: has no effect without --card FILE{SUFFIX}")
+                raise InputError(f"{flag_of(name)} {value}: has no effect without --card FILE{SUFFIX}")
         return []
-    try:
-        check_out(flags.card, force, SUFFIX, *inputs)
-    except InputError as error:
-        raise InputError(f"--card{str(error).removeprefix('OUT')}") from None
+    check_out(flags.card, force, SUFFIX, *inputs, what="--card")
     return _scores(flags.card_bleu) if flags.card_bleu is not None else []
 
 
