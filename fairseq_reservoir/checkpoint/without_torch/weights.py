@@ -57,7 +57,7 @@ class Weights:
             return None
         weight = self.find(f"{place}.frozen_weight")
         if weight is None:
-            stack, _, part = _in_layer(place)
+            stack, part = _stack_and_part(place)
             weight = self.find(f"{stack}.random_layer.{part.replace('.', '_')}")
         if weight is None or weight.shape != mask.shape:
             raise CannotConvert(f"{self.path}: {place} has pinned mask entries, which the export does not store")
@@ -66,7 +66,7 @@ class Weights:
         return masked if gain is None else masked * gain[:, None]
 
     def _rounded(self, place: str) -> Array | None:
-        stack, _, part = _in_layer(place)
+        stack, part = _stack_and_part(place)
         for owner in (place, f"{stack}.{SHARED_LAYER}.{part}"):
             name = f"{owner}.latent"
             levels, scales = self.find(name), self.find(name_of_scales(name))
@@ -96,7 +96,7 @@ class Weights:
                 raise CannotConvert(f"{self.path}: {name[:80]} is not a tensor of CTranslate2's Transformer")
 
 
-def _in_layer(place: str) -> tuple[str, str, str]:
-    """Split ``encoder.layers.2.self_attn.q_proj`` into ("encoder", "2", "self_attn.q_proj")."""
-    found = re.fullmatch(r"(\w+)\.layers\.(\d+)\.(.+)", place)
-    return (found[1], found[2], found[3]) if found else (place.partition(".")[0], "", place.partition(".")[2])
+def _stack_and_part(place: str) -> tuple[str, str]:
+    """Split ``encoder.layers.2.self_attn.q_proj`` into ("encoder", "self_attn.q_proj")."""
+    stack, _, part = re.sub(r"\.layers\.\d+\.", ".", place).partition(".")
+    return stack, part
