@@ -53,18 +53,16 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
             _check_run(before, run)
         earlier.append(run)
         for name, tensor in other.tensors.items():
-            if tensor.equal(first.tensors[name]):
-                pass
-            elif name in constant:
-                raise InputError(
-                    f"CHECKPOINT {path}: its {constant[name]} tensor {name} differs from that of {first.path}; {_ONE_RUN}"
-                )
-            else:
+            if not tensor.equal(first.tensors[name]):
+                if name in constant:
+                    raise InputError(
+                        f"CHECKPOINT {path}: its {constant[name]} tensor {name} differs from that of {first.path}; {_ONE_RUN}"
+                    )
                 equal.discard(name)
             if name in sums:
                 sums[name] += tensor
         latest = max(latest, other, key=lambda checkpoint: checkpoint.num_updates)
-    averaged = {name for name in sums if name not in equal}
+    averaged = sums.keys() - equal
     tensors = {
         name: (sums[name] / len(checkpoints)).to(tensor.dtype) if name in averaged else tensor
         for name, tensor in latest.tensors.items()

@@ -16,7 +16,7 @@ def text_of_export(path: str) -> TextParts:
     Raises:
         InputError: the file is not an export, is not usable, or has no text parts.
     """
-    if not str(path).endswith(export_file.SUFFIX):
+    if not export_file.is_export(path):
         raise InputError(
             f"{path}: is not an export, because the name does not end in {export_file.SUFFIX}; {_ADVICE};"
             " in Python, you can instead give the folder of the dictionaries with data=FOLDER"

@@ -20,7 +20,7 @@ from .meta_checkpoint import read_state
 _DEFAULT = "checkpoint_last.pt"
 
 
-def check_start(config: Any, model: Any = None) -> None:
+def check_start(config: Any, model: Any) -> None:
     """Refuse to start from an export that lacks tensors. Refuse flags that set initial values if another flag would replace these values.
 
     An export has mask entries in place of scores. By default, training with mask entries as scores would never restore a dropped weight:
@@ -134,7 +134,7 @@ def check_whole(config: Any) -> None:
 
 def starts_from_checkpoint(config: Any) -> bool:
     """Return whether the training starts from a checkpoint."""
-    return any(True for _ in _start_files(config))
+    return any(_start_files(config))
 
 
 def _check_address(flag: str, path: str) -> None:

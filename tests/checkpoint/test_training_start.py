@@ -31,7 +31,7 @@ def test_resuming_from_an_export(of_l_and_t, tmp_path):
         f" checkpoint, or start a new training with --finetune-from-model {path}\n",
         2,
     )
-    check_start(Namespace(restore_file="checkpoint_last.pt", finetune_from_model=str(path)))
+    check_start(Namespace(restore_file="checkpoint_last.pt", finetune_from_model=str(path)), Namespace())
 
 
 @pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model", "--continue-once"])
