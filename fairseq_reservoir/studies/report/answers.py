@@ -210,8 +210,6 @@ def _seeds(study):
     if study.search:
         others = sum(len(arm.runs) for arm in study.search.others)
         found += f"; {plural(others, 'further run')} served only to choose {study.search.leaf}"
-    unfinished = [run for arm in study.arms for run in arm.runs if run.interrupted]
-    if unfinished:
-        runs = sum(len(arm.runs) for arm in study.arms)
-        found += f"; {len(unfinished)} of {plural(runs, 'run')} {'is' if len(unfinished) == 1 else 'are'} unfinished"
+    if unfinished := sum(run.interrupted for run in study.runs):
+        found += f"; {unfinished} of {plural(len(study.runs), 'run')} {'is' if unfinished == 1 else 'are'} unfinished"
     return f"{found}."

@@ -130,8 +130,7 @@ def files(study: Study) -> dict[str, bytes]:
         from .figures import figures
 
         drawn = figures(study)
-    runs = sum(len(arm.runs) for arm in study.arms)
-    title = f"{plural(len(study.arms), 'arm')}, {plural(runs, 'run')}: {study.metric.label}"
+    title = f"{plural(len(study.arms), 'arm')}, {plural(len(study.runs), 'run')}: {study.metric.label}"
     lead = f"{study.metric.label[:1].upper()}{study.metric.label[1:]}: {study.metric.arrow}. Baseline: {study.baseline.name}."
     shown = page.Page(title, lead, answers(study), contents.tables(study), drawn, cautions(study))
     written = {"report.md": _encoded(page.as_markdown(shown))}

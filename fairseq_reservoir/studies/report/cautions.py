@@ -1,6 +1,5 @@
 """Warnings of a report, grouped by topic. The page lists the warnings at its end, and has the number of warnings at its top."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from . import exports, run_files
@@ -30,19 +29,13 @@ def cautions(study: Study) -> list[Caution]:
         "Arms": [*_of_same([(arm.remark, arm.name) for arm in study.arms if arm.remark]), *_repeated(study)],
         "Choice": _choice(study),
         "Files that cannot be read": _unreadable(study),
-        "Test scores": _of_same(
-            [(remark, run.name) for run in _used(study) for remark in study.tests[run.name].remarks]
-        ),
+        "Test scores": _of_same([(remark, run.name) for run in study.runs for remark in study.tests[run.name].remarks]),
         "Comparability": _other_losses(study),
         "Times": [*_late(study), *_uneven_times(study), *_rounded_times(study)],
         "FLOPs": _without_flops(study),
         "Target": _easy_target(study),
     }
     return [Caution(title, lines) for title, lines in kinds.items() if lines]
-
-
-def _used(study) -> Iterator[Run]:
-    return (run for arm in study.arms for run in arm.runs)
 
 
 def _unfinished(study):
@@ -102,10 +95,10 @@ def _choice(study):
 def _unreadable(study):
     found = [
         f"{run.name}: the configuration at the beginning of its log cannot be read"
-        for run in _used(study)
+        for run in study.runs
         if run.log.is_spoiled
     ]
-    return found + [f"{run.name}: {fault}" for run in _used(study) for fault in faults(study, run)]
+    return found + [f"{run.name}: {fault}" for run in study.runs for fault in faults(study, run)]
 
 
 def faults(study: Study, run: Run) -> list[str]:
@@ -133,14 +126,14 @@ def _of_same(remarks):
 
 def _other_losses(study):
     """Warn of losses that cannot be compared, because the runs have different criteria, dictionaries or texts."""
-    criteria = {str({k: v for k, v in run.configuration.items() if k.startswith("criterion.")}) for run in _used(study)}
+    criteria = {str({k: v for k, v in run.configuration.items() if k.startswith("criterion.")}) for run in study.runs}
     found = []
     if study.metric.name == "loss" and len(criteria) > 1:
         found.append("These runs were trained with different criteria, so their losses cannot be compared.")
     data = sorted(
         {
             f"{run.configuration['task.data']} ({run.configuration.get('dataset.valid_subset', 'valid')})"
-            for run in _used(study)
+            for run in study.runs
             if "task.data" in run.configuration
         }
     )
@@ -177,7 +170,7 @@ def _without_flops(study):
 
 
 def _late(study):
-    late = [run.name for run in _used(study) if run.clock.begins_at]
+    late = [run.name for run in study.runs if run.clock.begins_at]
     if not late:
         return []
     subject = "This log begins" if len(late) == 1 else "These logs begin"

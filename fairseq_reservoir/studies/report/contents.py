@@ -292,7 +292,7 @@ def runs(study: Study) -> Table:
     head += [f"best {study.metric.label}", "at update", "validations"]
     groups = [*[""] * 4, *["updates"] * 2, *["minutes"] * 3, *[""] * 4]
     rows = []
-    for run in sorted([*_all_runs(study), *(run for run, _ in study.skipped)], key=lambda run: run.name):
+    for run in sorted([*study.runs, *(run for run, _ in study.skipped)], key=lambda run: run.name):
         source, one = str(run.log_file), study.measured.get(run.name)
         row = [Cell(run.name, source=source), Cell("?" if run.seed is None else str(run.seed), run.seed, number=True)]
         row += [Cell(next((why for other, why in study.skipped if other is run), run.state) if not one else run.state)]
@@ -315,10 +315,6 @@ def runs(study: Study) -> Table:
         ' "finished: generate interrupted": the step generate of a sweep was stopped or is still running.'
     ]
     return Table("runs", "Runs", head, rows, notes, groups)
-
-
-def _all_runs(study) -> list:
-    return [run for arm in study.arms for run in arm.runs]
 
 
 def _over(value, scale):

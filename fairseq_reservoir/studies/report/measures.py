@@ -120,6 +120,11 @@ class Study:
     comparisons: list[tuple[Arm, Arm]]
     search: Search | None = None
 
+    @property
+    def runs(self) -> list[Run]:
+        """The runs of all arms."""
+        return [run for arm in self.arms for run in arm.runs]
+
     def measured_runs(self, arm: Arm) -> list[Measured]:
         """Return the ``Measured`` of each run that goes into the arm's average; see ``Arm.counted``."""
         return [self.measured[run.name] for run in arm.counted]
