@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from .arms import Arm, mean
 from .cells import fixed, listed, p_text, plural, signed, spread_text
-from .comparisons import corrected
+from .comparisons import compare_pairs, corrected
 from .exports import exported
 from .measures import Study, spread
 from .seed_differences import Difference, Score, difference, scores
@@ -157,18 +157,13 @@ def _verdict(p, tests):
 
 def _comparisons(study):
     """Return an answer for each pair of ``--compare``."""
-    shown = _shown(study)
-    found = [
-        [difference(score.values(one), score.values(other)) for score in shown] for one, other in study.comparisons
-    ]
-    ps = [corrected([one.p if one else None for one in of_score]) for of_score in zip(*found)]
-    answered = []
-    for (one, other), differences, own in zip(study.comparisons, found, zip(*ps)):
+    pairs, answered = compare_pairs(study, _shown(study)), []
+    for one, other, tests in pairs:
         parts = [
             f"{score.noun}: {_untested(tested)}"
             if tested is None or p is None
-            else f"{score.noun}: {_amount(tested.value, score)} ({_interval(tested, score)}), {_verdict(p, len(found))}"
-            for score, tested, p in zip(shown, differences, own)
+            else f"{score.noun}: {_amount(tested.value, score)} ({_interval(tested, score)}), {_verdict(p, len(pairs))}"
+            for score, tested, p in tests
         ]
         answered.append(Answer(f"{one.name} or {other.name}?", f"{one.name}: {_sentence(parts)}"))
     return answered

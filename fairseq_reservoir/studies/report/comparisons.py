@@ -4,10 +4,11 @@ from ...errors import InputError
 from .arms import Arm, find_arm
 from .cells import EMPTY, name_cell, p_cell, sources
 from .measures import Study
-from .seed_differences import difference, difference_cells, scores
+from .seed_differences import Difference, Score, difference, difference_cells, scores
 from .tables import Cell, Table
 
 FLAG = "--compare"
+Tested = tuple[Score, Difference | None, float | None]
 
 
 def find_pairs(names, arms: list[Arm]) -> list[tuple[Arm, Arm]]:
@@ -47,19 +48,28 @@ def corrected(values: list[float | None]) -> list[float | None]:
     return found
 
 
+def compare_pairs(study: Study, compared: list[Score]) -> list[tuple[Arm, Arm, tuple[Tested, ...]]]:
+    """Test the pairs of ``--compare`` by each of the ``compared`` scores. The p-values of each score are corrected separately.
+
+    Returns:
+        (arm, other arm, tests) for each pair. ``tests`` has (score, difference, corrected p) for each score.
+    """
+    of_scores = []
+    for score in compared:
+        differences = [difference(score.values(one), score.values(other)) for one, other in study.comparisons]
+        ps = corrected([one.p if one else None for one in differences])
+        of_scores.append([(score, one, p) for one, p in zip(differences, ps)])
+    return [(*pair, tests) for pair, tests in zip(study.comparisons, zip(*of_scores))]
+
+
 def comparisons_table(study: Study) -> Table:
-    """Build the table of comparisons. The p-values of each score are corrected separately."""
-    compared = scores(study)
-    found = [
-        [difference(score.values(one), score.values(other)) for score in compared] for one, other in study.comparisons
-    ]
-    adjusted = [corrected([one.p if one else None for one in of_score]) for of_score in zip(*found)]
-    rows = []
-    for (first, second), differences, p_of_scores in zip(study.comparisons, found, zip(*adjusted)):
+    """Build the table of comparisons."""
+    compared, rows = scores(study), []
+    for first, second, tests in compare_pairs(study, compared):
         where = f"{sources(first)}, {sources(second)}"
-        counts = dict.fromkeys(f"{one.counts[0]} and {one.counts[1]}" for one in differences if one)
+        counts = dict.fromkeys(f"{one.counts[0]} and {one.counts[1]}" for _, one, _ in tests if one)
         row = [name_cell(first), name_cell(second), Cell("; ".join(counts) or "one has fewer than two")]
-        for score, one, p in zip(compared, differences, p_of_scores):
+        for score, one, p in tests:
             row += [*difference_cells(one, score.digits, where), EMPTY if p is None else p_cell(p, where)]
         rows.append(row)
     head, groups = ["arm", "minus", "seeds"], [""] * 3
