@@ -94,12 +94,13 @@ def run(known, _):
 
 
 def _check_figure(known) -> None:
-    from ..studies.probe.figure import SUFFIXES, check_matplotlib
+    from ..studies.figure_style import check_matplotlib
+    from ..studies.probe.figure import SUFFIXES
 
     suffix = Path(known.figure).suffix
     if suffix not in SUFFIXES:
         raise InputError(f"--figure {known.figure}: the name must end in .svg, .png or .pdf")
-    check_matplotlib()
+    check_matplotlib("--figure needs matplotlib: pip install matplotlib")
     check_out(known.figure, known.force, suffix, *known.checkpoints, what="--figure")
 
 

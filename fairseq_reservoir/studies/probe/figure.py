@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...errors import InputError
 from ..figure_style import COLOURS, INK, RC
 from .classifier import Estimate
 from .results import Probed
@@ -16,18 +15,6 @@ _COLUMNS = 3
 _LONGEST = 26  # characters of a name in the legend
 # Dates and versions are left out, so that the same results always give the same file.
 _METADATA = {".svg": {"Date": None}, ".png": {"Software": None}, ".pdf": {"CreationDate": None}}
-
-
-def check_matplotlib() -> None:
-    """Check that matplotlib is installed.
-
-    Raises:
-        InputError: matplotlib is not installed.
-    """
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise InputError("--figure needs matplotlib: pip install matplotlib") from error
 
 
 def draw(probed: Sequence[Probed], out: str, suffix: str) -> None:

@@ -1,6 +1,7 @@
 """Build a report from folders of runs: read the runs, compute all numbers, write the files."""
 
 from ...errors import InputError, printable
+from ..figure_style import check_matplotlib
 from . import contents, exports, folder, page
 from .answers import answers
 from .arms import find_arm, group
@@ -28,9 +29,7 @@ def report(options: ReportOptions) -> Study:
     """
     folder.check_out(options.out)
     if options.figures:
-        from .figures import check_matplotlib
-
-        check_matplotlib()
+        check_matplotlib("figures need matplotlib: run pip install matplotlib, or add --no-figures")
     study = measure(options)
     folder.write(options.out, files(study))
     return study

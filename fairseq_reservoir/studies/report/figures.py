@@ -6,7 +6,6 @@ import re
 import textwrap
 import warnings
 
-from ...errors import InputError
 from ..figure_style import COLOURS, GRID, INK, RC
 from .against import points
 from .arms import deviation, mean
@@ -21,23 +20,9 @@ _OTHERS = "*x+1234"  # markers for the files of --point
 _LABELLED, _LONGEST = 12, 22
 _LEGEND = 44  # longest line of a legend
 _NAMED = "name: "  # prefix of every label, because matplotlib omits labels that begin with "_"; removed before drawing
-
-
-def check_matplotlib() -> None:
-    """Check that matplotlib is installed.
-
-    Raises:
-        InputError: matplotlib is not installed.
-    """
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise InputError("figures need matplotlib: run pip install matplotlib, or add --no-figures") from error
-
-
-# Name of the figure of each test score; None for a score without a figure.
 # Smallest ranges of the y axis, about four times the difference between two seeds on small data: points of BLEU or per cent, and bits.
 _LEAST_POINTS, _LEAST_BITS = 2.0, 0.1
+# Name of the figure of each test score; None for a score without a figure.
 _OF_TESTS = {"test sacreBLEU": "over_seeds_bleu", "test chrF": None, "test loss (bits)": "over_seeds_test_loss"}
 
 
