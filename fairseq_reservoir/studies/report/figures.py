@@ -9,6 +9,7 @@ import warnings
 from ..figure_style import COLOURS, GRID, INK, RC
 from .against import points
 from .arms import deviation, mean
+from .configuration import is_number
 from .curves import value_at
 from .exports import front, sized
 from .measures import Axis, Study, ratio
@@ -20,6 +21,7 @@ _OTHERS = "*x+1234"  # markers for the files of --point
 _LABELLED, _LONGEST = 12, 22
 _LEGEND = 44  # longest line of a legend
 _NAMED = "name: "  # prefix of every label, because matplotlib omits labels that begin with "_"; removed before drawing
+_AXES = {"seconds": "training time", "updates": "updates", "tokens": "tokens", "flops": "FLOPs"}  # names in titles
 # Smallest ranges of the y axis, about four times the difference between two seeds on small data: points of BLEU or per cent, and bits.
 _LEAST_POINTS, _LEAST_BITS = 2.0, 0.1
 # Name of the figure of each test score; None for a score without a figure.
@@ -39,7 +41,7 @@ def figures(study: Study) -> dict[str, tuple[str, dict[str, bytes]]]:
                 title = f"{score.label}: each seed, and difference from {study.baseline.name} (95 % interval)"
                 drawn[name] = title, _saved(_draw_differences(study, score))
         for axis in study.axes:
-            title = f"{study.metric.label} against {'training time' if axis.key == 'seconds' else _named(axis)}"
+            title = f"{study.metric.label} against {_AXES[axis.key]}"
             drawn[f"convergence_{axis.key}"] = title, _saved(_convergence(study, axis))
         if sum(ratio(study, arm, "to_target") is not None for arm in study.arms) > 1:
             drawn["steps_or_speed"] = (
@@ -63,10 +65,6 @@ def _widen(plot, least):
     low, high = plot.get_ylim()
     missing = max(0.0, least - (high - low)) / 2
     plot.set_ylim(low - missing, high + missing)
-
-
-def _named(axis):
-    return {"updates": "updates", "tokens": "tokens", "flops": "FLOPs"}[axis.key]
 
 
 def _canvas(height=2.9):
@@ -263,7 +261,7 @@ def _steps_or_speed(study):
 def _against(study, leaf):
     placed = points(study)
     tested = all(point.test.mean is not None for point in placed)
-    numbers = all(isinstance(point.value, (int, float)) and not isinstance(point.value, bool) for point in placed)
+    numbers = all(is_number(point.value) for point in placed)
     names = list(dict.fromkeys(str(point.value) for point in placed))
     series = list(dict.fromkeys(point.series for point in placed))
     figure, plot = _canvas(2.9 + (_legend_height(series) if len(series) > 1 else 0.0))

@@ -2,6 +2,8 @@
 
 import re
 
+from .configuration import is_number
+
 # A word of a name, with its separator: letters that may abbreviate the flag, and a number.
 _NUMBER = r"[-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?"
 _WORD = re.compile(rf"(?:^|[-_,/ ])(?P<flag>[A-Za-z_]*?)(?P<link>[-_=]?)(?P<number>{_NUMBER})(?=$|[-_,/ ])")
@@ -17,7 +19,7 @@ def without_value(name: str, key: str, value: object) -> str:
         value: the run's value of the flag, a number or a text.
     """
     leaf = key.rpartition(".")[2]
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
+    if not is_number(value):
         short = re.sub(rf"(^|[-_,/ =]){re.escape(str(value))}(?=$|[-_,/ ])", "", name, count=1)
         return short.strip("-_,/ ") or name
     at = 0
