@@ -6,7 +6,6 @@ from . import exports, run_files
 from .arms import series_of
 from .cells import listed, plural
 from .measures import Study, spread
-from .runs import Run
 
 # These scores depend on the dictionary and the text, so they cannot be compared between datasets.
 _DATA_DEPENDENT = ("loss", "nll_loss", "ppl")
@@ -98,14 +97,10 @@ def _unreadable(study):
         for run in study.runs
         if run.log.is_spoiled
     ]
-    return found + [f"{run.name}: {fault}" for run in study.runs for fault in faults(study, run)]
-
-
-def faults(study: Study, run: Run) -> list[str]:
-    """Return a line for each unreadable file in the folder of a run."""
-    test = study.tests.get(run.name)
-    files = run_files.faults(run.folder, "state", *exports.LOGS, "*.safetensors", "checkpoint_best.pt")
-    return [*(test.faults if test else ()), *files]
+    for run in study.runs:
+        files = run_files.faults(run.folder, "state", *exports.LOGS, "*.safetensors", "checkpoint_best.pt")
+        found += [f"{run.name}: {fault}" for fault in (*study.tests[run.name].faults, *files)]
+    return found
 
 
 def _repeated(study):

@@ -40,9 +40,9 @@ def _parts(table):
 
 
 def _width(table, column):
-    words = [line for line in _wrapped(table.head[column], _HEAD)]
-    words += [line for row in table.rows for line in _lines(row[column].text, column)]
-    return _SPACE + _CHARACTER * max(map(len, words), default=0)
+    lines = _wrapped(table.head[column], _HEAD)
+    lines += [line for row in table.rows for line in _lines(row[column].text, column)]
+    return _SPACE + _CHARACTER * max(map(len, lines))
 
 
 def _tabular(table, spans):

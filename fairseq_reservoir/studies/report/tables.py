@@ -96,10 +96,9 @@ def as_csv(table: Table) -> str:
     writer.writerow([_no_formula(name) for names in heads for name in names])
     for row in table.rows:
         line = []
-        for cell, two, number in zip(row, with_deviation, table.numeric):
-            line.append(
-                ("" if cell.text in ("", "—") else _no_formula(cell.text)) if cell.value is None else repr(cell.value)
-            )
+        for cell, two in zip(row, with_deviation):
+            text = "" if cell.text == "—" else _no_formula(cell.text)
+            line.append(text if cell.value is None else repr(cell.value))
             if two:
                 line.append("" if cell.deviation is None else repr(cell.deviation))
         writer.writerow(line)
