@@ -6,7 +6,7 @@ from typing import NamedTuple
 from .arms import Arm, mean
 from .cells import fixed, listed, p_text, plural, signed, spread_text
 from .comparisons import compare_pairs, corrected
-from .exports import exported
+from .exports import exported_by
 from .measures import Study, spread
 from .seed_differences import Difference, Score, difference, scores
 
@@ -187,7 +187,7 @@ def _size(study, arm):
     total, trained = run.log.parameters, run.log.trained
     if total is None or trained is None:
         return f"{name}: unknown, because its log does not contain the number of parameters"
-    packed = next(filter(None, map(exported, arm.runs)), None)
+    packed = exported_by(arm)
     parts = "all trained" if total == trained else f"{trained:,} of them trained"
     return f"{name}: {plural(total, 'parameter')}, {parts}" + (
         f", in a file of {packed.bytes:,} bytes" if packed else ""

@@ -4,7 +4,7 @@ from .against import against_table
 from .cells import EMPTY, NEVER, cell, column, fixed, name_cell, p_text, signed, sources, value_cell
 from .comparisons import comparisons_table
 from .configuration import in_order
-from .exports import exported
+from .exports import exported_by
 from .measures import SHARES, Spread, Study, ratio, spread
 from .seed_differences import seed_differences
 from .tables import Cell, Table
@@ -253,7 +253,7 @@ def sizes(study: Study) -> Table:
     rows = []
     for arm in study.arms:
         run = arm.runs[0]
-        packed = next(filter(None, map(exported, arm.runs)), None)
+        packed = exported_by(arm)
         found = [
             (run.log.parameters, str(run.log_file)),
             (run.log.trained, str(run.log_file)),

@@ -85,6 +85,11 @@ def exported(run: Run) -> Exported | None:
     return None if file is None else Exported(file, None, str(run.folder))
 
 
+def exported_by(arm: Arm) -> Exported | None:
+    """Return the export of the arm's first run that has one, or None."""
+    return next(filter(None, map(exported, arm.runs)), None)
+
+
 def sized(study: Study) -> list[Sized]:
     """Return a point for each arm with an export and a test score, and for each file of ``--point``, in ascending order of size."""
     found = []
