@@ -60,15 +60,10 @@ def _right(inputs, part, labels) -> tuple[np.ndarray, float]:
     train, valid, test = ((part == which) & (labels >= 0) for which in (TRAIN, VALID, TEST))
     if len(np.unique(labels[train])) < 2:  # the classifier needs two classes
         return labels[test] == labels[train][0], PENALTIES[0]
-    best, chosen = -1.0, None
-    for penalty in PENALTIES:
-        model = _fitted(penalty, inputs[train], labels[train])
-        score = float((model.predict(inputs[valid]) == labels[valid]).mean())
-        if score > best:
-            best, chosen = score, (model, penalty)
-    assert chosen is not None
-    model, penalty = chosen
-    return model.predict(inputs[test]) == labels[test], penalty
+    models = {penalty: _fitted(penalty, inputs[train], labels[train]) for penalty in PENALTIES}
+    scores = {penalty: (model.predict(inputs[valid]) == labels[valid]).mean() for penalty, model in models.items()}
+    best = max(scores, key=scores.__getitem__)
+    return models[best].predict(inputs[test]) == labels[test], best
 
 
 def _fitted(penalty, inputs, labels):

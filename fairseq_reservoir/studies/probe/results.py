@@ -9,6 +9,11 @@ from typing import Any
 from .classifier import Estimate, Result
 from .properties import TEST, TRAIN, VALID, Property, Tokens
 
+_NOTE = (
+    "Numbers: % of the test tokens, with a 95 % confidence interval over test sentences. control: accuracy of a probe for random labels."
+    " selectivity: accuracy - control."
+)
+
 
 @dataclass(frozen=True)
 class Probed:
@@ -68,13 +73,7 @@ def as_text(probed: Sequence[Probed], about: str) -> str:
         classes = f"{first[1].classes} classes; always predicting the most frequent class: {100 * first[1].majority:.1f} % correct"
         blocks += ["", f"{name}: {what}", f"  tokens: {sizes}; {classes}"]
         blocks += [f"  {line}" for line in _aligned(_head(len(probed) > 1), rows)]
-    return "\n".join([*blocks, "", *_NOTES])
-
-
-_NOTES = (
-    "Numbers: % of the test tokens, with a 95 % confidence interval over test sentences. control: accuracy of a probe for random labels."
-    " selectivity: accuracy - control.",
-)
+    return "\n".join([*blocks, "", _NOTE])
 
 
 def _head(several):
