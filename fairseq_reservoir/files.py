@@ -322,6 +322,12 @@ def why(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
+def why_unreadable(error: OSError) -> str:
+    """Reason why a file could not be read: its kind, such as "is a FIFO", or "cannot be read (Permission denied)"."""
+    reason = why(error)
+    return reason if reason.startswith("is ") else f"cannot be read ({reason})"
+
+
 _KINDS = {
     stat.S_IFDIR: "is a folder",
     stat.S_IFLNK: "is a link",

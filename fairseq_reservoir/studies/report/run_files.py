@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from ...files import open_regular, read_text, regular, why
+from ...files import open_regular, read_text, regular, why_unreadable
 
 # Largest file to read, in bytes. The log of several weeks of training has about a tenth of this size.
 MOST = 1 << 30
@@ -45,8 +45,7 @@ def fault_of(path: Path) -> str:
     except FileNotFoundError:
         return "is a broken link"
     except OSError as error:
-        reason = why(error)
-        return reason if reason.startswith("is ") else f"cannot be read ({reason})"
+        return why_unreadable(error)
     return f"is larger than {MOST:,} bytes" if size > MOST else ""
 
 

@@ -23,7 +23,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ...errors import InputError, whole_number
-from ...files import fault_of_own_file, is_alive, open_own_file, read_regular, read_text, replacing, why
+from ...files import (
+    fault_of_own_file,
+    is_alive,
+    open_own_file,
+    read_regular,
+    read_text,
+    replacing,
+    why,
+    why_unreadable,
+)
 from .mending import mended_state
 from .steps import Step
 
@@ -75,7 +84,7 @@ class Run:
             if words[0] != "done" and (fault := self._fault()):
                 return ["damaged", fault]
         except OSError as error:
-            return ["damaged", f"state {_describe(error)}"]
+            return ["damaged", f"state {why_unreadable(error)}"]
         return words + ["?"] * ({"failed": 3, "running": 2}.get(words[0], 1) - len(words))
 
     def _fault(self) -> str:
@@ -90,10 +99,10 @@ class Run:
             try:
                 if fault := fault_of_own_file(self.folder / name, in_place=name not in replaced):
                     return f"{name} {fault}"
-                if name == "command" and self._written_commands() not in (None, _encoded(self.commands)):
-                    read_regular(self.folder / name, _MOST).decode()
+                if name == "command" and (written := self._written_commands()) and written != _encoded(self.commands):
+                    written.decode()
             except OSError as error:
-                return f"{name} {_describe(error)}"
+                return f"{name} {why_unreadable(error)}"
             except UnicodeDecodeError:
                 return f"{name} is not UTF-8"
         return ""
@@ -403,11 +412,6 @@ def _naming_the_folder(path):
 
 def _shortened(text):
     return repr(text if len(text) <= 20 else f"{text[:20]}...")
-
-
-def _describe(error):
-    reason = why(error)
-    return reason if reason.startswith("is ") else f"cannot be read ({reason})"
 
 
 def _encoded(text):
