@@ -81,10 +81,6 @@ class Display(Watcher):
                 print(self._erasure(), end="", flush=True)
         self.is_live = False
 
-    def rows(self) -> list[Row]:
-        """Return the rows of all runs while the sweep runs."""
-        return [self._rows.get(run.name) or self._row(run) for run in self._runs]
-
     def last_rows(self, minutes: dict[str, float]) -> list[Row]:
         """Return the rows of all runs at the end of the sweep. ``minutes`` maps the name of each run that has ended to its duration."""
         return [
@@ -119,7 +115,7 @@ class Display(Watcher):
     def _draw(self):
         """Redraw the table. The table is limited to the height of the terminal, and its lines to the width."""
         width, height = shutil.get_terminal_size()
-        rows = self.rows()
+        rows = [self._rows.get(run.name) or self._row(run) for run in self._runs]
         shown = shortened(rows, max(1, height - 4))
         lines = [*lines_of(shown, failures=False), summary(rows, self.jobs, self.further())]
         if len(shown) < len(rows):

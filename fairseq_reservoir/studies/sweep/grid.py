@@ -13,7 +13,7 @@ import itertools
 import math
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
@@ -265,7 +265,9 @@ class _Grid(GridFile):
         name = _name(values)
         folder = out / name
         commands = [self._first_command(values), *self.then]
-        environment = {axis.name: _in(folder, value) for axis, value in values.items() if axis.kind == "variable"}
+        environment = {
+            axis.name: value.replace("{out}", str(folder)) for axis, value in values.items() if axis.kind == "variable"
+        }
         return Run(name, folder, environment, make_steps(commands, folder))
 
     def _first_command(self, values):
@@ -293,7 +295,7 @@ class _Grid(GridFile):
         if len(set(listed)) < len(listed):
             raise self.error(f"{key}: {name}", f"{next(v for v in listed if listed.count(v) > 1)} appears twice")
         axis = Axis(name, kind, tuple(listed), isinstance(values, list))
-        return Axis(name, kind, axis.values, True) if axis.is_seed else axis
+        return replace(axis, named=axis.named or axis.is_seed)
 
 
 def _name(values):
@@ -307,10 +309,6 @@ def _is_positive(text):
         return 0 < float(text) < math.inf
     except ValueError:
         return False
-
-
-def _in(folder, word):
-    return word.replace("{out}", str(folder))
 
 
 def _same_number(one, other):

@@ -65,8 +65,8 @@ def make_row(run: Run, progress: Progress, minutes: float | None = None, test_lo
             minutes = (time.time() - changed) / 60
     after = None
     if word == "done" and progress.is_trained:
-        ended, trained = changed, _changed(progress.log)
-        after = None if ended is None or trained is None else max(0.0, ended - trained)
+        trained = _changed(progress.log)
+        after = None if changed is None or trained is None else max(0.0, changed - trained)
     if minutes is None and progress.wall and word != "waiting":
         minutes = (progress.wall + (after or 0.0)) / 60
     return Row(run.name, state, minutes, progress, left, run.failed_log, after)
@@ -172,7 +172,9 @@ def status(folder: str) -> str:
         if os.path.lexists(path / "state") or os.path.lexists(path / "command"):
             run = _run_of(path)
             log = run.steps[0].log if run.steps else path / "train.log"
-            rows.append(make_row(run, _read(Progress(log))))
+            progress = Progress(log)
+            progress.read(only_last=True)
+            rows.append(make_row(run, progress))
     if not rows:
         raise InputError(f"--status {folder}: contains no run of a sweep; give the folder of a sweep (--out DIR)")
     jobs = sum(row.word == "running" for row in rows)
@@ -187,11 +189,6 @@ def _run_of(folder):
     except OSError:
         commands = []
     return Run(folder.name, folder, {}, make_steps([words for words in commands if words], folder))
-
-
-def _read(progress):
-    progress.read(only_last=True)
-    return progress
 
 
 def _further(path):
