@@ -250,7 +250,8 @@ def check_sides(folder, split, pair, impl, flag, dictionaries, scan):
 
 def check_files(prefix, impl, entries, dictionary, scan):
     """Check the header of an .idx file and the size of its .bin file. With ``scan``, also check every sentence and the token ids."""
-    check_not_empty(prefix)
+    if count_sentences(prefix) == 0:
+        raise InputError(f"{prefix}.idx: has 0 sentences; at least 1 is needed")
     index_files.check_once(prefix, impl, scan is not None)
     if scan is not None:
         scan.check(prefix, entries, dictionary)
@@ -261,11 +262,6 @@ def check_binarised(prefix, flag):
         if not os.path.isfile(prefix + suffix):
             wanted = f" ({flag})" if flag else ""
             raise MissingFile(f"{prefix}{suffix}: no such binarised file{wanted}; {MAKE_IT}")
-
-
-def check_not_empty(prefix):
-    if count_sentences(prefix) == 0:
-        raise InputError(f"{prefix}.idx: has 0 sentences; at least 1 is needed")
 
 
 def count_sentences(prefix):

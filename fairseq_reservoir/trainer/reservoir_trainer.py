@@ -28,7 +28,7 @@ from ..speed.host_values import HostValues
 from ..speed.prefix_cache import PrefixCache
 from ..speed.short_updates import CachedConfig, MemoryLog, cached_configuration, seed_generators, shorten_updates
 from . import (
-    backskip_updates as backskip_hooks,
+    backskip_updates,
     frozen_guard,
     mask_flips,
     model_log,
@@ -169,7 +169,7 @@ class ReservoirTrainer(Trainer):
     def train_step(self, samples, raise_oom=False):
         """Run one update: forward and backward pass and optimizer step. fairseq calls ``set_num_updates`` within the update."""
         with cached_configuration(self, wanted=self.cached_cfg is not None):
-            backskip_hooks.begin_update(self)
+            backskip_updates.begin_update(self)
             if self.host_values:
                 self.host_values.begin_update()
             if self.memory_log:
@@ -226,7 +226,7 @@ class ReservoirTrainer(Trainer):
         super().set_num_updates(num_updates)
         freeze_skip_hooks.follow_update(self, num_updates)
         freeze_cache.follow_schedule(self)
-        backskip_hooks.end_update(self, num_updates)
+        backskip_updates.end_update(self, num_updates)
 
     def begin_valid_epoch(self, epoch):
         super().begin_valid_epoch(epoch)
