@@ -35,9 +35,8 @@ class Checkpoint:
         return self.state["cfg"]
 
     @property
-    def tensors(self) -> dict[str, torch.Tensor]:
-        tensors: dict[str, torch.Tensor] = self.state["model"]
-        return tensors
+    def tensors(self) -> Tensors:
+        return cast(Tensors, self.state["model"])
 
     @property
     def ledger(self) -> Ledger:
@@ -108,8 +107,7 @@ def build_model(config: Any, tensors: Tensors, device: str = "meta") -> torch.nn
     if hasattr(model, "add_heads_of"):
         with torch.device(device):
             model.add_heads_of(tensors)
-    built: torch.nn.Module = model
-    return built
+    return cast(torch.nn.Module, model)
 
 
 def dictionary_sizes(tensors: Tensors) -> tuple[int, int]:
