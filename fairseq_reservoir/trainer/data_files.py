@@ -8,6 +8,7 @@ import itertools
 import os
 import struct
 from types import SimpleNamespace
+from typing import NamedTuple
 
 from fairseq import utils
 from fairseq.data import Dictionary, data_utils
@@ -27,6 +28,25 @@ from ..options.reading import read
 READS = {"fairseq-generate": "gen_subset", "fairseq-eval-lm": "gen_subset", "fairseq-validate": "valid_subset"}
 # Magic number of each index format, and the byte offset of the number of sentences.
 INDEX_HEADERS = {b"MMIDIDX\0": 18, b"TNTIDX\0\0": 32}
+
+
+class Split(NamedTuple):
+    """A split to check.
+
+    Attributes:
+        folder: folder of its files.
+        name: name of its files.
+        combine: whether it also contains the files name1, name2, ...
+        flag: the flag that requires it, or None.
+        is_whole: whether to check every sentence of the index and the token ids. Otherwise only the header of the index and the file sizes
+            are checked.
+    """
+
+    folder: str
+    name: str
+    combine: bool = False
+    flag: str | None = None
+    is_whole: bool = True
 
 
 class MissingFile(InputError, FileNotFoundError):
@@ -73,7 +93,7 @@ def check_data(cfg, splits=None):
     if splits is None:
         check(cfg, folders, scan)
     elif os.path.isdir(folders[0]):
-        check(cfg, folders, scan, [(folders[0], split, False, None, True) for split in splits])
+        check(cfg, folders, scan, [Split(folders[0], name) for name in splits])
 
 
 def check_translation(cfg, folders, scan, chosen=None):
@@ -91,16 +111,17 @@ def check_translation(cfg, folders, scan, chosen=None):
         )
     names = [os.path.join(folder, f"dict.{language}.txt") for language in pair]
     entries = check_dictionaries(names)
-    for shard, split, combine, _, _ in chosen or splits(cfg, folders):
-        if combine and is_given(shard, f"{split}1", pair, impl_of(task)):
-            refuse_no_upsampling(task, shard, split)
-    for shard, split, combine, flag, is_whole in chosen or splits(cfg, folders):
-        scan_of_split = scan if is_whole else None
+    impl, splits = impl_of(task), chosen or splits_of_training(cfg, folders)
+    for split in splits:
+        if split.combine and is_given(split.folder, f"{split.name}1", pair, impl):
+            refuse_no_upsampling(task, split)
+    for split in splits:
+        scan_of_split = scan if split.is_whole else None
         for k in itertools.count():
-            required = flag if k == 0 else None
-            name = f"{split}{k or ''}"
-            found = check_sides(shard, name, pair, impl_of(task), required, [*zip(entries, names)], scan_of_split)
-            if not (combine and found):
+            required = split.flag if k == 0 else None
+            name = f"{split.name}{k or ''}"
+            found = check_sides(split.folder, name, pair, impl, required, [*zip(entries, names)], scan_of_split)
+            if not (split.combine and found):
                 break
 
 
@@ -110,13 +131,13 @@ def is_given(folder, split, pair, impl):
     return any(map(IndexedDataset.exists, prefixes)) or impl == "raw" and any(map(os.path.isfile, prefixes))
 
 
-def refuse_no_upsampling(task, folder, split):
+def refuse_no_upsampling(task, split):
     """Refuse ``--upsample-primary -1``, fairseq's default, for a split of several files. fairseq would repeat the first one -1 times."""
     times = read(DataFlags, task).upsample_primary
     if times is not None and times < 1:
         raise InputError(
-            f"--upsample-primary {times}: {folder} has {split} and {split}1, and the training uses both; give the number of times that "
-            f"{split} is repeated, as in --upsample-primary 1"
+            f"--upsample-primary {times}: {split.folder} has {split.name} and {split.name}1, and the training uses both; give the number "
+            f"of times that {split.name} is repeated, as in --upsample-primary 1"
         )
 
 
@@ -127,9 +148,9 @@ def check_text(cfg, folders, scan, chosen=None):
     name = os.path.join(folder, "dict.txt")
     (entries,) = check_dictionaries([name])
     entries += task._name == "masked_lm"  # <mask>, which the task adds
-    for shard, split, combine, flag, is_whole in chosen or splits(cfg, folders):
-        prefix = os.path.join(shard, split)
-        check_parts(prefix, impl_of(task), combine, flag, entries, name, scan if is_whole else None)
+    for split in chosen or splits_of_training(cfg, folders):
+        prefix, scan_of_split = os.path.join(split.folder, split.name), scan if split.is_whole else None
+        check_parts(prefix, impl_of(task), split.combine, split.flag, entries, name, scan_of_split)
 
 
 def check_sentences(cfg, folders, scan, chosen=None):
@@ -140,25 +161,18 @@ def check_sentences(cfg, folders, scan, chosen=None):
     names = [os.path.join(folder, part, "dict.txt") for part in parts]
     entries = dict(zip(parts, check_dictionaries(names)))
     entries["input1"] = entries["input0"]
-    for _, split, combine, flag, _ in chosen or splits(cfg, [folder]):
+    for split in chosen or splits_of_training(cfg, [folder]):
         for part in entries:
+            prefix, flag = os.path.join(folder, part, split.name), split.flag if part == "input0" else None
             name = os.path.join(folder, "label" if part == "label" else "input0", "dict.txt")
-            check_parts(
-                os.path.join(folder, part, split),
-                None,
-                combine,
-                flag if part == "input0" else None,
-                entries[part] + 1,
-                name,
-                scan,
-            )
+            check_parts(prefix, None, split.combine, flag, entries[part] + 1, name, scan)
 
 
 def check_parts(prefix, impl, combine, flag, entries, dictionary, scan):
     """Check the files of one side of a split: PREFIX, and with ``combine`` also PREFIX1, PREFIX2, ..."""
     for k in itertools.count():
         part = f"{prefix}{k or ''}"
-        if impl == "raw" or not is_indexed(impl) or (impl is None and infer_dataset_impl(part) in {"raw", "fasta"}):
+        if not is_indexed(impl) or (impl is None and infer_dataset_impl(part) in {"raw", "fasta"}):
             return
         if flag and k == 0:
             check_binarised(part, flag)
@@ -179,25 +193,19 @@ def is_indexed(impl):
     return impl in {None, "mmap", "cached", "lazy"}
 
 
-def splits(cfg, folders):
-    """Yield (folder, name, combine, flag, is_whole) for every split of a training.
-
-    ``combine``: whether the split also contains the files name1, name2, ... ``flag``: the flag that requires the split, or None.
-    ``is_whole``: whether to check every sentence of the index and the token ids. Otherwise only the header of the index and the file sizes
-    are checked.
+def splits_of_training(cfg, folders) -> list[Split]:
+    """Return every split of a training.
 
     If there are several folders, each epoch trains on the next one, and a run may resume at any epoch. A folder without training data is
     therefore not an error at the start, and every sentence is checked only in the first folder. All validation data is in the first folder.
     """
-    data = cfg.dataset
-    for number, folder in enumerate(folders):
-        yield folder, data.train_subset, True, "--train-subset" if len(folders) == 1 else None, number == 0
-    if not data.disable_validation:
-        if data.combine_valid_subsets:
-            yield folders[0], "valid", True, "--combine-valid-subsets", True
-        else:
-            for name in data.valid_subset.split(","):
-                yield folders[0], name, False, "--valid-subset", True
+    data, required = cfg.dataset, "--train-subset" if len(folders) == 1 else None
+    found = [Split(folder, data.train_subset, True, required, number == 0) for number, folder in enumerate(folders)]
+    if data.disable_validation:
+        return found
+    if data.combine_valid_subsets:
+        return [*found, Split(folders[0], "valid", True, "--combine-valid-subsets")]
+    return found + [Split(folders[0], name, flag="--valid-subset") for name in data.valid_subset.split(",")]
 
 
 def check_folder(folder):
