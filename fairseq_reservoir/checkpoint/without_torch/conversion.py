@@ -56,16 +56,6 @@ class PositionLimits:
         task, model = (read(cls, _options_of(body, group)) for group in ("task", "model"))
         return cls(min(task.max_source_positions, model.max_source_positions), model.max_target_positions)
 
-    @property
-    def longest_source(self) -> int:
-        """Maximum number of source tokens, without the end of sentence."""
-        return max(1, self.max_source_positions - 1)
-
-    @property
-    def longest_target(self) -> int:
-        """Maximum number of tokens of a translation, without the end of sentence."""
-        return max(1, self.max_target_positions - 1)
-
 
 def convert(path: str, text: TextParts) -> Any:
     """Return an export as a ``TransformerSpec`` of CTranslate2.

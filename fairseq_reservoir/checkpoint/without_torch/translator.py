@@ -135,11 +135,11 @@ class CT2Translator:
 
     def longest_source(self) -> int:
         """Return the maximum number of source tokens, without the end of sentence."""
-        return self.limits.longest_source
+        return max(1, self.limits.max_source_positions - 1)
 
     def longest_target(self) -> int:
         """Return the model's maximum number of tokens in a translation, without the end of sentence. ``max_len_b`` is not considered."""
-        return self.limits.longest_target
+        return max(1, self.limits.max_target_positions - 1)
 
 
 def _threads() -> int:
