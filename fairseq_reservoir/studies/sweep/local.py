@@ -16,6 +16,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from ...errors import InputError, in_one_line
 from .run import ActiveRun, Run, begin
@@ -25,12 +26,11 @@ OnEnd = Callable[[Run, float], None]
 NextRuns = Callable[[], list[Run]]
 
 
-class Watcher:
-    """Receiver of the events of a running sweep. This base class prints messages and ignores all other events."""
+class Watcher(Protocol):
+    """Receiver of the events of a running sweep."""
 
     def say(self, text: object) -> None:
         """Print a message."""
-        print(text, flush=True)
 
     def follow(self, run: Run, is_resumed: bool) -> None:
         """Follow a run that was started or submitted. ``is_resumed`` is True if the run continues an interrupted run."""
@@ -44,8 +44,8 @@ def run_all(
     jobs: int,
     retry_failed: bool,
     on_end: OnEnd,
-    next_runs: NextRuns = list,
-    watcher: Watcher | None = None,
+    next_runs: NextRuns,
+    watcher: Watcher,
 ) -> bool:
     """Run all due runs, up to ``jobs`` at a time. Return True when all have ended. After Ctrl-C, end all commands and return False.
 
@@ -61,7 +61,6 @@ def run_all(
         next_runs: returns the runs to add. It is called after ``on_end``, and when no run is left.
         watcher: receives the events of the sweep.
     """
-    watcher = watcher or Watcher()
     queue = Queue(runs, retry_failed, on_end, next_runs, watcher)
     active: dict[ActiveRun, str | None] = {}  # the GPU of each run
     gpus = devices() if jobs > 1 else []

@@ -69,8 +69,8 @@ def run_all(
     jobs: int | None,
     retry_failed: bool,
     on_end: OnEnd,
-    next_runs: NextRuns = list,
-    watcher: Watcher | None = None,
+    next_runs: NextRuns,
+    watcher: Watcher,
 ) -> bool:
     """Submit all due runs and wait for them. Return True when all have ended. After Ctrl-C, cancel the jobs and return False.
 
@@ -82,7 +82,6 @@ def run_all(
         jobs: maximum number of jobs that are submitted at the same time. If None, all runs are submitted at once.
         retry_failed, on_end, next_runs, watcher: see ``local.run_all``.
     """
-    watcher = watcher or Watcher()
     queue = Queue(runs, retry_failed, on_end, next_runs, watcher)
     submitted: list = []  # run, job, time of submission
     with interrupts() as interrupted:

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -238,9 +239,8 @@ def test_added_runs_begin_while_others_are_running(sweep):
     for run in (slow, quick, added, old):
         run.prepare()
     old.write("state", "done")
-    assert local.run_all(
-        [slow, quick], 2, False, lambda run, minutes: over.append(run.name), lambda: follow.pop(over[-1], [])
-    )
+    end, next_runs = lambda run, minutes: over.append(run.name), lambda: follow.pop(over[-1], [])
+    assert local.run_all([slow, quick], 2, False, end, next_runs, Mock())
     assert over[0] == "quick" and set(over[1:]) == {"slow", "added"} and not follow
     assert not (sweep.out / "old" / "sh.out").exists()
 

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -45,14 +46,13 @@ def test_jobs_do_the_runs_and_a_preempted_one_resumes(sweep):
     threading.Thread(target=preempt, daemon=True).start()
     # The first run that ends adds `late`. Two jobs run at a time.
     follow = {1: [late]}
-    assert slurm.run_all(
-        first, executor, 2, False, lambda run, minutes: over.append(run.name), lambda: follow.pop(len(over), [])
-    )
+    end, next_runs = lambda run, minutes: over.append(run.name), lambda: follow.pop(len(over), [])
+    assert slurm.run_all(first, executor, 2, False, end, next_runs, Mock())
     assert max(at_a_time) == 2
     assert over[2] == "late" and sweep.states() == {"bad": "failed sh 3", "good": "done", "late": "done"}
     assert [sweep.output(run) for run in ("good", "bad", "late")] == [["begun"], ["begun"], ["begun", "begun"]]
     # Only the failed run is due, and only with retry_failed.
-    assert slurm.run_all(runs, executor, None, False, print) and len(over) == 3
+    assert slurm.run_all(runs, executor, None, False, print, list, Mock()) and len(over) == 3
 
 
 def test_parameters_for_slurm(tmp_path, monkeypatch):
