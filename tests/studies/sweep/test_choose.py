@@ -89,6 +89,7 @@ def test_each_arm_continues_after_its_own_rates_have_ended(studied):
 
     assert next_runs() == {"plain: lr 2e-3": ["plain-lr2e-3-2", "plain-lr2e-3-3"]} and next_runs() == {}
     assert [line.partition(",")[0] for line in decisions.lines] == ["plain: lr 2e-3", "deep: no lr chosen"]
+    assert "because the runs of the first seed have not ended (" in decisions.lines[1]
     finish(sweep, "deep-lr4e-3-1", 3.0)
     line = "deep: the best lr is the smallest or the largest tried value; adding the next value"
     assert next_runs() == {line: ["deep-lr8e-3-1"]} and next_runs() == {}
