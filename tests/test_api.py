@@ -58,6 +58,21 @@ def test_paths_and_components_of_a_torch_model(spec, frozen):
     assert api.freeze(model, spec) == frozen  # a second call changes nothing
 
 
+def test_att_freezes_the_whole_attention_of_a_torch_model():
+    model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+    api.freeze(model, "att")
+    of_attention = {n for n, _ in model.named_parameters() if "self_attn." in n or "multihead_attn." in n}
+    assert {n for n, p in model.named_parameters() if not p.requires_grad} == of_attention
+    assert str(api.slot_table(model)).count(" frozen: att ") == 2
+
+
+def test_an_embedding_is_no_product_with_a_matrix():
+    model = nn.ModuleDict({"table": nn.Embedding(50, 4), "head": nn.Linear(4, 50, bias=False)})
+    assert [row.flops for row in api.slot_table(model).rows] == [0, 400]
+    model["head"].weight = model["table"].weight
+    assert [row.flops for row in api.slot_table(model).rows] == [0, 400]
+
+
 @pytest.mark.parametrize("spec", ["", "ffn,", "ffn,body.2", "ffn,att"])
 def test_an_item_that_selects_nothing_freezes_nothing(spec):
     model = small()

@@ -1,6 +1,7 @@
 """Compile the slot table of a built model from its parameters (names, shapes, ties) and from facts about its forward pass."""
 
 from fairseq.models.transformer import TransformerDecoderBase
+from torch import nn
 
 from ..layers.adapters.adapted_linear import AdaptedLinear
 from ..masks.masked_embedding import MaskedEmbedding, TiedProjection
@@ -69,6 +70,7 @@ def flow_of(model) -> Flow:
         with_adapter_added=frozenset(
             f"{n}.weight" for n, m in modules.items() if isinstance(m, AdaptedLinear) and not m.apart
         ),
+        lookups=frozenset(f"{n}.weight" for n, m in modules.items() if isinstance(m, nn.Embedding)),
         source_unread=alone and hasattr(model, "encoder") and not both,
         source_and_target=both,
     )

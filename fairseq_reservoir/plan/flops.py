@@ -42,6 +42,7 @@ class Flow:
         row_gains: key of ``behind_masks`` -> name of the matrix's row gain, if the matrix has one. Training a row gain needs the gradient
             of the whole matrix.
         with_adapter_added: names of the matrices to which an adapter is added before the product.
+        lookups: names of the weights of embeddings. A token selects a row of such a matrix, without a product.
         source_unread: true if no decoder layer attends to the encoder's output.
         source_and_target: whether the decoder's self-attention also attends to the source (--cross-self-attention).
     """
@@ -50,6 +51,7 @@ class Flow:
     behind_masks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     row_gains: Mapping[str, str] = field(default_factory=dict)
     with_adapter_added: frozenset[str] = frozenset()
+    lookups: frozenset[str] = frozenset()
     source_unread: bool = False
     source_and_target: bool = False
 

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from ..errors import InputError, whole_number
 
 ATTENTION_PARTS = ("q", "k", "v", "o")
+# All other tensors of an attention: the packed projection of torch's MultiheadAttention, the attention of a convolutional model or an LSTM.
+OTHER_ATTENTION = ("self_att.other", "cross_att.other")
 ATOMS = (
     *(f"{kind}_att.{part}" for kind in ("self", "cross") for part in ATTENTION_PARTS),
     "self_att.mix",
+    *OTHER_ATTENTION,
     "fc1",
     "fc2",
     "ln",
@@ -52,6 +55,8 @@ FROZEN_INITS = {
     "zero": "zero",
 }
 
+# Names of modules that attend to the source. torch's decoder layers call it multihead_attn.
+_CROSS_ATTENTION = r"(?:encoder_attn2?|multihead_attn)"
 # The first pattern that matches a parameter's name determines its atom. Patterns match whole parts between dots: the pattern
 # fc1 does not match fc10, and self_attn does not match self_attn_layer_norm.
 _PATTERNS = tuple(
@@ -61,12 +66,17 @@ _PATTERNS = tuple(
         # Also matches NormFormer's LayerNorm of the attention's output and its gains of heads and of the residual.
         (r"\w*layer_?norm\w*|attn_ln|layers\.\d+\.(?:c_attn|w_resid)", "ln"),
         *((rf"{module}\.{name}", f"{kind}.{part}")
-          for module, kind in (("self_attn", "self_att"), ("encoder_attn", "cross_att"))
+          for module, kind in (("self_attn", "self_att"), (_CROSS_ATTENTION, "cross_att"))
           for name, part in (("q_proj", "q"), ("k_proj", "k"), ("v_proj", "v"), ("out_proj", "o"))),
         (r"self_attn\.mix", "self_att.mix"),
+        # fairseq calls an attention self_attn, selfattention, encoder_attn, encoder_attn2 or decoder.attention.
+        (r"self_attn|selfattention", "self_att.other"),
+        (rf"{_CROSS_ATTENTION}|decoder\.(?:attention|attproj)", "cross_att.other"),
         # Only inside layers, because in fconv and LSTM models fc1 and fc2 are projections before or after the layers.
         (rf"(?:layers\.\d+|{SHARED_LAYER})\.(?:\w+\.)*fc1", "fc1"),
         (rf"(?:layers\.\d+|{SHARED_LAYER})\.(?:\w+\.)*fc2", "fc2"),
+        (r"conformer_layers\.\d+\.ffn[12]\.w_1", "fc1"),
+        (r"conformer_layers\.\d+\.ffn[12]\.w_2", "fc2"),
         (r"embed_positions", "pos"),
         (r"embed_tokens", "emb"),
         (r"output_projection|adaptive_softmax|lm_head|classification_heads|fc_out|decoder\.fc3", "out"),

@@ -270,7 +270,8 @@ def _tensors(entries: list[Entry], aliases: Aliases, flow: Flow) -> list[Tensor]
         unused = ("classification_heads.", "encoder.lm_head.") if in_sentence_task else ()
         adapted = f"{name.rpartition('.frozen_adapter.')[0]}.weight"  # for a tensor of an adapter: the adapted matrix
         is_added = adapted in flow.with_adapter_added
-        is_product = len(shapes[name]) > 1 and atom not in ("emb", "pos", "self_att.mix") and not is_added
+        is_lookup = atom in ("emb", "pos") or name in flow.lookups
+        is_product = len(shapes[name]) > 1 and atom != "self_att.mix" and not is_lookup and not is_added
         size = math.prod(shapes[name]) if is_product and not plain.startswith(unused) else 0
         differentiated = trained or name in flow.with_adapter_added or states.get(flow.row_gains.get(name, ""), False)
         found.append(Tensor(plain, size, trained, differentiated))

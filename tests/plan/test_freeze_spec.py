@@ -101,6 +101,24 @@ def test_projections_around_layers_are_no_feed_forward_block():
         "out",
     ]
     assert atom("encoder.sentence_encoder.layers.3.experts.0.fc1.weight") == "fc1"
+    assert atom("encoder.conformer_layers.0.ffn1.w_1.weight") == "fc1"
+    assert atom("encoder.conformer_layers.0.ffn2.w_2.bias") == "fc2"
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("decoder.attention.0.in_projection.weight_v", "cross_att.other"),  # fconv
+        ("decoder.attention.input_proj.weight", "cross_att.other"),  # LSTM
+        ("encoder.conformer_layers.0.self_attn.linear_q.weight", "self_att.other"),
+        ("decoder.layers.0.encoder_attn2.q_proj.weight", "cross_att.q"),
+        ("encoder.layers.0.self_attn.in_proj_weight", "self_att.other"),  # torch
+        ("decoder.layers.0.multihead_attn.out_proj.weight", "cross_att.o"),
+    ],
+)
+def test_every_tensor_of_an_attention_belongs_to_att(name, expected):
+    assert atom(name) == expected
+    assert selected("att", [name, "encoder.fc1.weight"]) == selected(expected.split(".")[0], [name]) == {name}
 
 
 def test_biases_of_recurrent_layers_are_biases():
