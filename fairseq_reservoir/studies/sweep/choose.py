@@ -92,7 +92,9 @@ class Choice:
         best = self.best(scores)
         if best is None:
             states = ", ".join(f"{run.name} {run.state[0]}" for run in self.first.values())
-            reason = "logs of the first seed have no scores" if self.is_over else "runs of the first seed have not ended"
+            reason = (
+                "logs of the first seed have no scores" if self.is_over else "runs of the first seed have not ended"
+            )
             return f"{self.name}: no {self.axis} chosen, because the {reason} ({states})"
         rest = [f"{value}: {_digits(scores.get(value))}" for value in self.first if value != best]
         line = f"{self.name}: {self.axis} {best}, {scores[best].name} {_digits(scores[best])} ({', '.join(rest)})"
