@@ -143,7 +143,9 @@ class Engine:
         if sizes not in self.shapes:
             caches = self.decoder_step.new_caches(sizes.batch, sizes.source, sizes.steps, self.settings.beam_size)
             state = new_state(sizes, self.settings.beam_size, caches, self.device)
-            self.shapes[sizes] = _Shape(sizes, state, lambda: self.search_step(state, self.decoder_step(state)))
+            # Not ``self``: a cycle would keep the memory of a dropped engine until Python's garbage collector runs.
+            search, decode = self.search_step, self.decoder_step
+            self.shapes[sizes] = _Shape(sizes, state, lambda: search(state, decode(state)))
         self.shapes.move_to_end(sizes)
         kept = {sizes, current.sizes} if current else {sizes}
         while len(self.shapes) > len(kept) and self._is_too_much():

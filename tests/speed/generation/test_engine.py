@@ -1,5 +1,8 @@
 """Shapes of the engine: when a step is recorded, and when the search moves to another shape."""
 
+import gc
+import weakref
+
 import pytest
 
 from fairseq_reservoir.layers.adapters.adapted_linear import SharedProjections
@@ -80,6 +83,19 @@ def test_too_little_memory_for_two_shapes(recorder):
     engine.most_bytes = 1
     ours.generate([], batch([3, 4]))
     assert [sizes.batch for sizes in engine.shapes] == [2]
+
+
+def test_a_dropped_engine_is_freed_at_once(recorder):
+    """After an error for too little memory, fairseq's own search needs the memory of the dropped engine."""
+    found = model()
+    _, ours = generators(found, 2, max_len_b=5)
+    ours.generate([], batch([3]))
+    gc.disable()
+    try:
+        engine = weakref.ref(generator._engines.pop(found)[1])
+        assert engine() is None
+    finally:
+        gc.enable()
 
 
 def test_a_failed_capture(monkeypatch, caplog):
