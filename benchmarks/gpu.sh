@@ -168,7 +168,7 @@ house() {
 
 all_steps() {
     local seed at_once=()
-    ! python3 -c "import xdist" 2>/dev/null || at_once=(-n 4)  # each process needs its own GPU context of half a GiB
+    ! python3 -c "import xdist" 2>/dev/null || at_once=(-n $(($(nproc) > 15 ? 8 : 4)))  # each process needs its own GPU context of half a GiB
     step tests shown "$out/tests.txt" bash scripts/test.sh --gpu ${at_once[@]+"${at_once[@]}"}
     epochs
     if [[ -n $tiny ]]; then times 8 16 2 2 1; else times 512 1024 4 6 6; fi

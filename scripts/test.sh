@@ -5,7 +5,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [[ ${1-} == --gpu ]]; then
-    export PYTHONHASHSEED=0
+    # Several processes, each with a thread per core, would take turns.
+    export PYTHONHASHSEED=0 OMP_NUM_THREADS="${OMP_NUM_THREADS:-2}"
     exec python3 -m pytest -q -rsfE -m "" tests/gpu "${@:2}"
 fi
 bash scripts/setup.sh
