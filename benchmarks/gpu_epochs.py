@@ -13,6 +13,7 @@ card's peak divides the model's FLOPs (``model_flops``; padding does not count) 
 """
 
 import argparse
+import contextlib
 import statistics
 import sys
 import tempfile
@@ -142,6 +143,21 @@ def fewer_batches(epoch_itr, count):
     epoch_itr.batch_sampler, epoch_itr._frozen_batches = kept, tuple(kept)
 
 
+@contextlib.contextmanager
+def shapes_of_first_epoch():
+    """Keep the shapes of --cuda-graphs that are chosen for the first epoch, before ``fewer_batches`` leaves batches out."""
+    from fairseq_reservoir.speed.graphs import start
+
+    usual = start.choose_buckets
+
+    def choose(trainer, steps, iterator):
+        if steps.padder is None:
+            usual(trainer, steps, iterator)
+
+    with in_process.patch.object(start, "choose_buckets", choose):
+        yield
+
+
 def run(name, setting, arm, flags, number, data, given, rows):
     """Train an arm and add its row. An error becomes a row with the reason, so that the other arms are timed."""
     all_flags = (
@@ -151,7 +167,7 @@ def run(name, setting, arm, flags, number, data, given, rows):
     facts, said = {"setting": name, "arm": arm, "round": number}, []
     timed, failed = Timed(setting, given, rows, facts), None
     try:
-        with in_process.kept_messages("cuda-graphs", "batch shapes") as said:
+        with in_process.kept_messages("cuda-graphs", "batch shapes") as said, shapes_of_first_epoch():
             in_process.train(data, all_flags, given.device, timed)
     except (Exception, SystemExit) as error:  # whatever fails, the other arms are timed
         failed = in_process.reason(error)

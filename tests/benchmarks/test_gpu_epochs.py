@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import gpu_epochs, gpu_rows, in_process, model_flops, synthetic_corpus
 from benchmarks.plain_transformer import PlainTransformer
+from tests.support.graphs import recording
 
 SCRIPT = Path(gpu_epochs.__file__)
 
@@ -170,6 +171,20 @@ def test_fewer_batches_of_all_lengths():
     batches = Batches()
     gpu_epochs.fewer_batches(batches, 3)
     assert batches.batch_sampler == [[0], [3], [6]] == list(batches._frozen_batches)
+
+
+def test_graphs_keep_the_shapes_of_all_batches(tmp_path):
+    """Shapes that change after the first epoch would be recorded twice, and waste time and memory."""
+    given = gpu_epochs.read_arguments(["--tiny", "--batches", "3", "--epochs", "3", "--precision", ""])
+    synthetic_corpus.write(tmp_path / "data", synthetic_corpus.wmt_lengths(given.sentences, 1), given.words, 1)
+    setting, rows = gpu_epochs.Setting(gpu_epochs.WMT, 8, 8, 2, 1, 1, 120), gpu_rows.Rows(tmp_path / "out")
+    flags = f"{gpu_epochs.ARMS['graphs']} --cuda-graph-buckets 5"
+    with recording("cpu"):
+        gpu_epochs.run("tiny", setting, "graphs", flags, 1, tmp_path / "data", given, rows)
+    (found,) = rows.of_kind("arm")
+    assert found["failed"] is None
+    assert len([line for line in found["said"] if "batches padded to" in line]) == 1
+    assert "3 recorded shapes, 6 of 9 steps replayed" in found["epochs"][-1]["graphs"]
 
 
 def test_log_messages_are_kept_and_not_printed(capfd):
