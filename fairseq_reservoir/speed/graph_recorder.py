@@ -37,7 +37,8 @@ class GraphRecorder:
 
         Check this before a recording. If memory runs out during a recording, torch's random generator cannot be used afterwards.
         """
-        missing = needed - self.largest + _SPARE
+        # A pool also grows for a smaller graph, because its free memory is in pieces.
+        missing = needed - self.largest + needed // 4 + _SPARE
         if torch.cuda.mem_get_info(self.device)[0] > missing:
             return True
         torch.cuda.empty_cache()

@@ -64,8 +64,16 @@ def test_recordings_share_a_pool_until_it_is_forgotten(calls, recorder):
     assert taken(calls) == ["synchronize", "begin in None (thread_local)", "run", "end"]
 
 
+@pytest.mark.parametrize("free, room", [(0, False), (2**30 // 4 + 2**28, False), (2**30 // 4 + 2**28 + 1, True)])
+def test_a_pool_may_grow_for_a_graph_of_the_same_size(calls, recorder, monkeypatch, free, room):
+    """A pool whose free memory is in pieces grows, and too little memory during a recording ends the training."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 2**40))
+    recorder.record(lambda: None, 2**30)
+    assert recorder.has_room(2**30) is room
+
+
 def test_a_failed_recording_adds_no_memory(calls, recorder):
-    """The pool has still room for 5 bytes only, so that ``has_room`` asks for the other 2."""
+    """The pool still has room for only 5 bytes, so ``has_room`` must ask for the other 2."""
     recorder.record(lambda: None, 5)
 
     def fail():
