@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from ...errors import InputError
-from .configuration import experiment, in_order, same, setting
+from .configuration import experiment, in_order, same, setting, without_seed
 from .names import without_value
 from .runs import Run
 
@@ -101,6 +101,8 @@ def series_of(arms: list[Arm], keys: tuple[str, ...]) -> list[list[Arm]]:
 def differ_only_in(run: Run, other: Run, keys: tuple[str, ...]) -> bool:
     """Return whether two runs differ only in seeds, paths and the ``keys`` of their configurations.
 
+    Paths of checkpoints and embeddings may differ in the seed: each seed may start from its own pretrained model.
+
     In two cases, ``bare`` must also return the same name for both runs. In the first case, neither log has a configuration. In the second
     case, the configurations do not have the same flags, because different versions of fairseq or of this plugin wrote them.
     """
@@ -108,7 +110,9 @@ def differ_only_in(run: Run, other: Run, keys: tuple[str, ...]) -> bool:
     if ours.keys() != theirs.keys() or not ours:
         if bare(run, keys) != bare(other, keys) or bool(ours) != bool(theirs):
             return False
-    return all(same(ours[key], theirs[key]) for key in ours.keys() & theirs.keys())
+    return all(
+        same(without_seed(ours[key], run.seed), without_seed(theirs[key], other.seed)) for key in ours.keys() & theirs.keys()
+    )
 
 
 def bare(run: Run, keys: tuple[str, ...]) -> str:

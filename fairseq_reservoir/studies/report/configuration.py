@@ -81,6 +81,13 @@ def experiment(flat: dict[str, object], without=()) -> dict[str, object]:
     return {name: value for name, value in flat.items() if matters(name)}
 
 
+def without_seed(value: object, seed: int | None) -> object:
+    """Remove the seed of a run from the names in a path, so that ``lm-1/best.pt`` of seed 1 equals ``lm-2/best.pt`` of seed 2."""
+    if not isinstance(value, str) or "/" not in value:
+        return value
+    return re.sub(rf"(?<=[-_]){seed}(?=[/.]|$)", "", value)
+
+
 def same(value, other) -> bool:
     """Return whether two values of a flag are equal as text or as JSON. In JSON, spaces and the order of keys do not matter."""
     try:

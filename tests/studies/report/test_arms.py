@@ -32,6 +32,15 @@ def test_runs_that_differ_only_in_the_seed_are_an_arm(tmp_path):
     assert names(arms) == {"deep": ([1, 3, 4], (2,)), "dense": ([1, 2, 3], (4,))}
 
 
+def test_each_seed_may_start_from_its_own_checkpoint(tmp_path):
+    starts = {"tuned-1": "lm-1/best.pt", "tuned-2": "lm-2/best.pt", "tuned-3": "lm-2/best.pt", "other-4": "lm12/best.pt"}
+    for name, path in starts.items():
+        log = plain_run(tmp_path / name, [10], [4], seed=int(name[-1]))
+        log.lines[0] = log.lines[0].replace("'choice'", f"'finetune_from_model': '{path}', 'choice'")
+        log.write()
+    assert [arm.seeds for arm in group(find_runs([tmp_path]))] == [[4], [1, 2], [3]]
+
+
 def test_one_name_with_two_configurations_is_two_arms(tmp_path):
     plain_run(tmp_path / "a-1", [10], [4], seed=1).write()
     plain_run(tmp_path / "a-2", [10], [4], seed=2, max_update=200).write()
