@@ -111,7 +111,8 @@ def differ_only_in(run: Run, other: Run, keys: tuple[str, ...]) -> bool:
         if bare(run, keys) != bare(other, keys) or bool(ours) != bool(theirs):
             return False
     return all(
-        same(without_seed(ours[key], run.seed), without_seed(theirs[key], other.seed)) for key in ours.keys() & theirs.keys()
+        same(without_seed(ours[key], run.seed), without_seed(theirs[key], other.seed))
+        for key in ours.keys() & theirs.keys()
     )
 
 

@@ -33,7 +33,12 @@ def test_runs_that_differ_only_in_the_seed_are_an_arm(tmp_path):
 
 
 def test_each_seed_may_start_from_its_own_checkpoint(tmp_path):
-    starts = {"tuned-1": "lm-1/best.pt", "tuned-2": "lm-2/best.pt", "tuned-3": "lm-2/best.pt", "other-4": "lm12/best.pt"}
+    starts = {
+        "tuned-1": "lm-1/best.pt",
+        "tuned-2": "lm-2/best.pt",
+        "tuned-3": "lm-2/best.pt",
+        "other-4": "lm12/best.pt",
+    }
     for name, path in starts.items():
         log = plain_run(tmp_path / name, [10], [4], seed=int(name[-1]))
         log.lines[0] = log.lines[0].replace("'choice'", f"'finetune_from_model': '{path}', 'choice'")
