@@ -114,12 +114,15 @@ def _first_logs(runs: list[Run]) -> str:
 def _skipped(runs: list[Run], used: list[Run], metric: Metric) -> list[tuple[Run, str]]:
     """Return pairs (run, reason) for the runs without a score, first the runs without a validation."""
     names = {run.name for run in used}
-    skipped = [
-        (run, f"{run.log_file.name} {run.fault}" if run.fault else "no validation yet")
-        for run in runs
-        if not run.validations
-    ]
+    skipped = [(run, _without_validation(run)) for run in runs if not run.validations]
     return skipped + [(run, f"no valid_{metric.name}") for run in runs if run.validations and run.name not in names]
+
+
+def _without_validation(run: Run) -> str:
+    if run.fault:
+        return f"{run.log_file.name} {run.fault}"
+    failed_step = run.state.partition(": ")[2]
+    return f"no validation: {failed_step}" if failed_step else "no validation yet"
 
 
 def files(study: Study) -> dict[str, bytes]:

@@ -375,7 +375,7 @@ def test_a_run_of_a_sweep_that_failed_at_once_is_named(tmp_path, capsys):
         (failed / name).write_text(text)
     main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--no-figures"])
     assert "1 arm, 1 run, 1 left out" in capsys.readouterr().out
-    assert "LX-1: " in (tmp_path / "out" / "report.md").read_text()
+    assert "LX-1: no validation: train failed with status 2\n" in (tmp_path / "out" / "report.md").read_text()
     (failed / "command").unlink()  # a folder with a log of another program
     main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--no-figures"])
     assert "1 arm, 1 run, 0 left out" in capsys.readouterr().out
