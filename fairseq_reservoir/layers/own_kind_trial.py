@@ -1,5 +1,8 @@
 """Build a layer of a user-defined kind and test it on random inputs, before any data is read."""
 
+import sys
+import traceback
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -36,12 +39,25 @@ def build_own(kind: Kind, stack: str, config: SlotConfig) -> Slot:
     except InputError:
         raise
     except Exception as error:  # a user's layer may raise anything
-        reason = in_one_line(f"{type(error).__name__}: {error}")
+        reason = in_one_line(f"{type(error).__name__}: {error}{_line_of(error, kind)}")
         raise InputError(
             f"layer {kind.letter} ({kind.name}) of {kind.registered_by}, in {ARTICLES[stack]} {stack}: {reason}"
         ) from error
     layer.train()
     return layer
+
+
+def _line_of(error: Exception, kind: Kind) -> str:
+    """Return the file and line in the user's package that raised the error, such as " (layers.py, line 7)"; "" if no line of it did."""
+    module = sys.modules.get(kind.registered_by.partition(".")[0])
+    file = getattr(module, "__file__", None)
+    paths = {Path(path) for path in getattr(module, "__path__", [file] if file else [])}
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if paths & {Path(frame.filename), *Path(frame.filename).parents}
+    ]
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 def _try(layer: Slot, kind: Kind, stack: str, config: SlotConfig) -> None:

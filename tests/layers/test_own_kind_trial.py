@@ -1,6 +1,7 @@
 """Check of a user's own kind before training: each mistake gives one line, and a correct layer is returned unchanged."""
 
 import sys
+import types
 from dataclasses import replace
 
 import pytest
@@ -147,6 +148,22 @@ def test_mistakes_of_a_builder(builder, message, monkeypatch):
     with pytest.raises(InputError) as refusal:
         built(builder, "encoder", monkeypatch)
     assert message in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("file", ["mine.py", "mine/__init__.py", "mine/layers.py"])
+def test_an_error_in_the_users_code_has_its_line(file, tmp_path, monkeypatch):
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    module = types.ModuleType("mine")
+    if path.parent != tmp_path:
+        module.__path__ = [str(path.parent)]
+    module.__file__ = str(path)
+    monkeypatch.setitem(sys.modules, "mine", module)
+    code = "def build(config, stack):\n    import torch\n    return torch.nn.Linear('x', 2)\n"
+    names = {}
+    exec(compile(code, str(path), "exec"), names)
+    with pytest.raises(InputError, match=rf"TypeError: .* \({path.name}, line 3\)$"):
+        built(names["build"], "encoder", monkeypatch)
 
 
 @pytest.mark.parametrize("layer, stack", [(MeanWithoutPadding, "encoder"), (MeanSoFarWordByWord, "decoder")])
