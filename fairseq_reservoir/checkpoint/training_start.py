@@ -32,10 +32,12 @@ def check_start(config: Any, model: Any) -> None:
         model: options of the model.
 
     Raises:
-        InputError: the training would resume from an export, or start from an export with masks or rounded weights; ``--frozen-init``,
+        InputError: two flags contradict each other; the training would resume from an export, or start from an export with masks or
+            rounded weights; ``--frozen-init``,
             ``--start-encoder-from`` or ``--start-decoder-from`` contradicts another flag; or the file of one of the last two is missing.
     """
     flags, checkpoints = read(ComponentOptions, model), read(CheckpointFlags, config)
+    _refuse_two_starts(checkpoints)
     frozen_init = flags.frozen_init or "model"
     if checkpoints.finetune_from_model and frozen_init != "model":
         raise InputError(
@@ -62,6 +64,23 @@ def check_start(config: Any, model: Any) -> None:
             raise InputError(
                 f"{name}: is an export, which has no optimizer state; give the original checkpoint, or start a new"
                 f" training with --finetune-from-model {path}"
+            )
+
+
+def _refuse_two_starts(flags: CheckpointFlags) -> None:
+    """Refuse two files to start from. fairseq would ignore one of them, or end in a traceback after reading the data."""
+    given = [
+        flag_of(name)
+        for name in ("restore_file", "continue_once", "finetune_from_model")
+        if vars(flags)[name] not in (None, _DEFAULT)
+    ]
+    if len(given) > 1:
+        raise InputError(f"{' and '.join(given)}: name only one file to start from")
+    for name in ("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader"):
+        if flags.finetune_from_model and vars(flags)[name]:
+            raise InputError(
+                f"{flag_of(name)}: not needed with --finetune-from-model, which resets optimizer, learning rate, meters and data;"
+                " remove the flag"
             )
 
 

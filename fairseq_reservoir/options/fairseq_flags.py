@@ -120,6 +120,10 @@ class CheckpointFlags:
     restore_file: Optional[str] = None
     continue_once: Optional[str] = None
     finetune_from_model: Optional[str] = None
+    reset_optimizer: bool = False
+    reset_lr_scheduler: bool = False
+    reset_meters: bool = False
+    reset_dataloader: bool = False
     lm_path: Optional[str] = None
     checkpoint_suffix: str = ""
     checkpoint_shard_count: int = 1

@@ -101,6 +101,41 @@ def test_the_original_checkpoint_starts_a_training(of_masks, toy_data):
     assert len(run.losses) == 1
 
 
+RESETS = ["--reset-optimizer", "--reset-lr-scheduler", "--reset-meters", "--reset-dataloader"]
+
+
+@pytest.mark.parametrize(
+    "flags, line",
+    [
+        (
+            "--restore-file a.pt --finetune-from-model b.pt",
+            "--restore-file and --finetune-from-model: name only one file to start from",
+        ),
+        (
+            "--restore-file a.pt --continue-once b.pt",
+            "--restore-file and --continue-once: name only one file to start from",
+        ),
+        (
+            "--continue-once a.pt --finetune-from-model b.pt",
+            "--continue-once and --finetune-from-model: name only one file to start from",
+        ),
+        *(
+            (
+                f"--finetune-from-model b.pt {flag}",
+                f"{flag}: not needed with --finetune-from-model, which resets optimizer, learning rate, meters and data; remove the flag",
+            )
+            for flag in RESETS
+        ),
+    ],
+)
+def test_two_ways_to_start(of_masks, tmp_path, flags, line):
+    """fairseq ignores one of the files, or ends in a traceback after it has read the data."""
+    checkpoint = of_masks / "checkpoint_last.pt"
+    words = [checkpoint if word in ("a.pt", "b.pt") else word for word in flags.split()]
+    answer = error_of("no-data", *ARCH, *words, "--save-dir", tmp_path)
+    assert answer == (f"fairseq-train: error: {line}\n", 2)
+
+
 SPECS = [
     "--freeze emb",
     "--freeze encoder",
