@@ -1,7 +1,8 @@
-"""Repair of ``batch_by_size``, with which fairseq divides sentences into batches."""
+"""Repairs of the division of sentences into batches, and of reading the first batch."""
 
 import numpy as np
 from fairseq.data import data_utils
+from fairseq.data.indexed_dataset import IndexedCachedDataset, IndexedDataset
 
 from ..errors import InputError
 from .repair import repair, wrap
@@ -43,3 +44,17 @@ def keep_last_batch():
         return batches if kept == len(indices) else [*batches, indices[kept:]]
 
     wrap(data_utils, "batch_by_size", batch_by_size)
+
+
+@repair("cached-data")
+def read_sentences_that_are_not_cached():
+    """Let ``--dataset-impl cached`` read a sentence before it is in the cache.
+
+    This implementation is the default for data of ``fairseq-preprocess --dataset-impl lazy``. fairseq reads the first batch of a training
+    before it fills the cache, and ends in a KeyError. With this repair, such a sentence is read from its file.
+    """
+
+    def getitem(original, data, index):
+        return original(data, index) if index in data.cache_index else IndexedDataset.__getitem__(data, index)
+
+    wrap(IndexedCachedDataset, "__getitem__", getitem)

@@ -11,7 +11,7 @@ from .index_files import MAKE_IT
 from .repair import wrap
 
 # End of a message about a missing file in the DATA folder.
-SEE_DATA = "see DATA, --gen-subset, --valid-subset"
+SEE_DATA = "see DATA, --gen-subset, --valid-subset, --dataset-impl"
 
 
 def find_input_error(error):

@@ -19,6 +19,7 @@ from . import (
     mixed_precision,
     moving_average,
     place_in_epoch,
+    pretrained_bart,
     processes,
     recomputation,
     saving,
@@ -45,6 +46,7 @@ REPAIRS = (
     dictionaries.refuse_damaged_dictionaries,
     index_files.refuse_damaged_index,
     batches.keep_last_batch,
+    batches.read_sentences_that_are_not_cached,
     long_samples.score_every_token,
     long_samples.name_long_sentences,
     dictionaries.keep_overwrite_flags,
@@ -83,9 +85,11 @@ REPAIRS = (
     processes.broadcast_checkpoints,
     processes.reduce_only_what_is_trained,
     processes.score_everything_in_one_process,
+    processes.translate_the_chosen_part,
     processes.validate_without_a_batch,
     # Translation.
     unknown_words.replace_unknown_words,
+    pretrained_bart.let_the_task_find_its_flags,
     # Processes.
     cpu_launch.start_processes_on_cpus,
 )

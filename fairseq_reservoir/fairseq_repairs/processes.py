@@ -101,9 +101,8 @@ def reduce_only_what_is_trained():
 def score_everything_in_one_process():
     """Refuse ``--distributed-world-size`` above 1 if a command would score only the first part of the data.
 
-    ``fairseq-generate`` and ``fairseq-eval-lm`` divide the data into parts, and print the BLEU or the loss of one part. ``fairseq-eval-lm``
-    also does so with ``--num-shards``. If a flag selects the part, the command is not refused. ``trainer.reading_flags`` calls
-    ``refuse_shares``.
+    ``fairseq-generate`` and ``fairseq-eval-lm`` divide the data into parts, and print the BLEU or the loss of one part. They also do so
+    with ``--num-shards``. If a flag selects the part, the command is not refused. ``trainer.reading_flags`` calls ``refuse_shares``.
     """
 
 
@@ -116,16 +115,39 @@ def refuse_shares(parser, flags, words) -> None:
     if not score_everything_in_one_process.is_applied:
         return
     known = parser._option_string_actions
-    names = ["distributed_world_size"] if "--beam" in known else []
-    names += ["distributed_world_size", "num_shards"] if "--context-window" in known else []
+    names = {"num_shards": "--shard-id", "distributed_world_size": "--distributed-rank"}
     given = names_in(words)
-    for name in names:
+    for name, part in names.items() if {"--beam", "--context-window"} & known.keys() else ():
         shares = getattr(Given(flags), name) or 1
-        if shares > 1 and not given & {"--distributed-rank", "--shard-id"}:
+        if shares > 1 and not given & set(names.values()):
             raise InputError(
                 f"{flag_of(name)} {shares}: this command would score only the first of {shares} parts of the data; remove the flag, or "
-                "select a part with --distributed-rank"
+                f"select a part with {part}"
             )
+
+
+@repair("parts-of-test-set")
+def translate_the_chosen_part():
+    """Let ``fairseq-generate`` translate only the part of the data that ``--num-shards`` and ``--shard-id`` select.
+
+    fairseq ignores these flags, and translates all sentences in every part. It reads ``--distributed-world-size`` and
+    ``--distributed-rank`` instead. ``trainer.reading_flags`` calls ``select_part``.
+    """
+
+
+def select_part(parser, flags) -> None:
+    """Copy ``--num-shards`` and ``--shard-id`` to the flags that ``fairseq-generate`` reads.
+
+    Raises:
+        InputError: the command is ``fairseq-interactive``, which translates all lines.
+    """
+    known, shards = parser._option_string_actions, Given(flags).num_shards or 1
+    if not translate_the_chosen_part.is_applied or "--beam" not in known or shards == 1:
+        return
+    if "--buffer-size" in known:
+        raise InputError(f"--num-shards {shards}: fairseq-interactive translates every line; remove the flag")
+    flags.distributed_world_size = max(shards, flags.distributed_world_size)
+    flags.distributed_rank = max(flags.shard_id, flags.distributed_rank)
 
 
 @repair("shared-validation")

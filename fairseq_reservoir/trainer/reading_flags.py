@@ -38,6 +38,7 @@ def parse_args_and_arch(original, parser, input_args=None, *args, **kwargs):
     start_up.restore_tpu(parser, flags, words)
     long_samples.read_flags(parser, flags, words)
     checkpoints.write_layers_as_text(flags)
+    processes.select_part(parser, flags)
     processes.refuse_shares(parser, flags, words)
     threads.read_flag(flags)
     generation_graphs.read_flag(parser, flags)

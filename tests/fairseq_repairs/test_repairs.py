@@ -13,6 +13,7 @@ import torch.distributed as dist
 from fairseq import checkpoint_utils, options, utils
 from fairseq.data import FairseqDataset, data_utils
 from fairseq.data.bucket_pad_length_dataset import BucketPadLengthDataset
+from fairseq.data.indexed_dataset import IndexedCachedDataset, IndexedDatasetBuilder
 from fairseq.data.language_pair_dataset import LanguagePairDataset
 from fairseq.data.token_block_dataset import TokenBlockDataset
 from fairseq.dataclass.configs import EMAConfig
@@ -110,6 +111,63 @@ def test_numpy_values_in_a_checkpoint(tmp_path, plain_torch_load):
     checkpoints.trust_classes_in_checkpoints()
     loaded = torch.load(tmp_path / "logs.pt")
     assert all(np.array_equal(loaded[name], value) for name, value in values.items())
+
+
+def test_parts_of_the_test_set(make_corpus, run_fairseq, tiny_training, tmp_path):
+    """fairseq-generate translates each sentence in one part. Plain fairseq translates all sentences in every part."""
+    data = make_corpus(test=5)
+    run_fairseq("train", data, *tiny_training, "--max-update", 1, "--save-dir", tmp_path / "ck")
+    flags = [
+        "--path",
+        tmp_path / "ck" / "checkpoint_last.pt",
+        "--beam",
+        1,
+        "--cpu",
+        "--batch-size",
+        1,
+        "--num-shards",
+        2,
+    ]
+    sizes, found = [], []
+    for part in (0, 1):
+        run_fairseq("generate", data, *flags, "--shard-id", part, "--results-path", tmp_path / f"{part}")
+        lines = open(tmp_path / f"{part}" / "generate-test.txt").read().splitlines()
+        numbers = [line.split("\t")[0] for line in lines if line.startswith("H-")]
+        sizes.append(len(numbers))
+        found += numbers
+    assert sizes == [3, 2] and sorted(found) == [f"H-{i}" for i in range(5)]
+    with pytest.raises(InputError, match="^--num-shards 2: this command would score .* select a part with --shard-id$"):
+        run_fairseq("generate", data, *flags)
+    with pytest.raises(
+        InputError, match="^--num-shards 2: fairseq-interactive translates every line; remove the flag$"
+    ):
+        run_fairseq("interactive", data, *flags, "--shard-id", 1)
+
+
+@pytest.mark.parametrize("flags", [(), ("--dataset-impl", "cached")])
+def test_data_of_fairseqs_first_format(make_corpus, run_fairseq, tiny_training, flags):
+    """Plain fairseq ends in a KeyError, because it reads the first batch before it fills the cache."""
+    data = make_corpus()
+    for file in list(data.glob("*.idx")):
+        prefix = file.with_suffix("")
+        sentences = [sentence.clone() for sentence in data_utils.load_indexed_dataset(str(prefix))]
+        builder = IndexedDatasetBuilder(f"{prefix}.bin")
+        for sentence in sentences:
+            builder.add_item(sentence)
+        builder.finalize(f"{prefix}.idx")
+    run_fairseq("train", data, *tiny_training, "--no-save", *flags)
+    with pytest.raises(KeyError):
+        IndexedCachedDataset.__getitem__.__wrapped__(IndexedCachedDataset(str(data / "train.en-de.en")), 0)
+
+
+def test_fine_tuning_of_mbart(make_corpus, run_fairseq, tiny_training, tmp_path):
+    data, folder = make_corpus(test=5), tmp_path / "ck"
+    task = "--task translation_from_pretrained_bart --langs en,de --source-lang en --target-lang de".split()
+    run_fairseq("train", data, *tiny_training, *task, "--prepend-bos", "--max-update", 2, "--save-dir", folder)
+    flags = ["--path", folder / "checkpoint_last.pt", "--beam", 1, "--cpu", "--results-path", tmp_path / "out"]
+    run_fairseq("generate", data, *task, *flags)
+    hypotheses = [line for line in open(tmp_path / "out" / "generate-test.txt") if line.startswith("H-")]
+    assert len(hypotheses) == 5
 
 
 @pytest.mark.parametrize("command", ["generate", "eval_lm"])

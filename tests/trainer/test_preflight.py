@@ -13,7 +13,7 @@ from fairseq.distributed import utils as distributed_utils
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.fairseq_repairs import index_files
-from fairseq_reservoir.fairseq_repairs.error_report import find_input_error
+from fairseq_reservoir.fairseq_repairs.error_report import SEE_DATA, find_input_error
 from fairseq_reservoir.trainer import data_files, preflight
 from tests.support.damage import damaged
 
@@ -342,7 +342,7 @@ def test_generation_from_a_missing_split(make_corpus, run_fairseq, tiny_training
         with pytest.raises(FileNotFoundError) as caught:
             run_fairseq(command, data, *flags, *task, split, "exam")
         # The command prints this line.
-        line = f"Dataset not found: exam ({data}); create it with fairseq-preprocess (see DATA, --gen-subset, --valid-subset)"
+        line = f"Dataset not found: exam ({data}); create it with fairseq-preprocess ({SEE_DATA})"
         assert str(find_input_error(caught.value)) == line
     (data / "dict.en.txt").unlink()
     with pytest.raises(InputError, match="dict.en.txt: no such dictionary"):
