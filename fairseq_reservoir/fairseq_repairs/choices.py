@@ -17,7 +17,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY, FairseqTask
 from omegaconf import MISSING
 
 from ..errors import InputError, flag_of
-from .given import Given
+from .given import Given, names_in
 
 # Choices that each command builds from its flags, although it accepts the flags of all choices. Commands other than fairseq-train read
 # the architecture from the checkpoint. fairseq-validate reads the criterion from it, too.
@@ -28,6 +28,8 @@ _BUILT = {
     "fairseq-generate": ("bpe", "tokenizer", "scoring"),
     "fairseq-interactive": ("bpe", "tokenizer"),
 }
+# A flag of supermask models and, with another meaning, of the task denoising.
+_SHARED = "--mask-random"
 # Tasks that a hint names first.
 _USUAL = ("translation", "language_modeling", "masked_lm", "sentence_prediction")
 
@@ -96,6 +98,25 @@ def _builds(command, choice, flags):
     task, method = TASK_REGISTRY.get(Given(flags).task, FairseqTask), f"build_{choice}"
     own = getattr(task, method, None) is not getattr(FairseqTask, method, None)
     return choice in _BUILT.get(command, ()) and not (choice in ("bpe", "tokenizer") and own)
+
+
+def refuse_shared_flag(words: list[str]) -> None:
+    """Refuse ``--mask-random`` if both the task and the architecture have a flag of this name.
+
+    In tasks of fairseq that corrupt text, the flag has a value: the share of random tokens. argparse would refuse the value, or give
+    ``True`` to both.
+
+    Raises:
+        InputError: one line with the flag.
+    """
+    if _SHARED not in names_in(words):
+        return
+    task, arch = _given("task", words), _given("arch", words)
+    of_task, of_arch = TASK_REGISTRY.get(task), ARCH_MODEL_REGISTRY.get(arch)
+    if of_task and of_arch and _SHARED in _flags("task", task, of_task) & _flags("arch", arch, of_arch):
+        raise InputError(
+            f"{_SHARED}: --task {task} and --arch {arch} have different flags of this name, so a command line cannot set either; remove it"
+        )
 
 
 def owners_of_unknown(command: str | None, unrecognized: list[str], words: list[str]) -> str:

@@ -8,7 +8,7 @@ from fairseq.dataclass import utils as dataclass_utils
 from omegaconf import MISSING
 
 from ..errors import InputError, check_arguments, flag_of
-from .choices import owners_of_unknown, refuse_missing
+from .choices import owners_of_unknown, refuse_missing, refuse_shared_flag
 from .error_report import fairseq_command
 from .papers_flags import answer_for_architecture, answers
 from .repair import repair, wrap
@@ -44,6 +44,7 @@ def prepare(parser, words) -> None:
     if command and "error" not in vars(parser):
         parser.error = partial(raise_as_mistake, command=command, words=words)
     check_arguments(words)
+    refuse_shared_flag(words)
 
 
 def refuse_missing_arch(error: RuntimeError) -> None:

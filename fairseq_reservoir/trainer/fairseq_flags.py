@@ -5,9 +5,13 @@ import math
 from importlib.util import find_spec
 from typing import Any
 
+from fairseq.models import ARCH_MODEL_REGISTRY, FairseqMultiModel
+from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks.multilingual_translation import MultilingualTranslationTask
+
 from ..errors import InputError, flag_of
 from ..options import fairseq_rules
-from ..options.fairseq_flags import CriterionFlags, OptimizerFlags, TaskFlags, choice_of
+from ..options.fairseq_flags import CriterionFlags, OptimizerFlags, TaskFlags, architecture_of, choice_of
 from ..options.for_fairseq import dictionary_flags
 from ..options.number_rules import collect, refuse
 from ..options.reading import read
@@ -37,6 +41,7 @@ def check(cfg: Any) -> None:
     for check_part, part in (
         (check_number_of_rates, cfg),
         (_check_adaptive_loss, cfg),
+        (_check_language_pairs, cfg),
         (_check_metric, cfg),
         (_check_pairs, cfg.optimizer),
         (dictionary_flags.check_manual_rates, cfg.lr_scheduler),
@@ -94,6 +99,19 @@ def _check_adaptive_loss(cfg):
     if hasattr(cfg.model, "adaptive_softmax_cutoff") and not cfg.model.adaptive_softmax_cutoff:
         found.append("--criterion adaptive_loss: needs --adaptive-softmax-cutoff, such as 10000,50000")
     refuse(found)
+
+
+def _check_language_pairs(cfg):
+    """Refuse a model for one language pair with a task that needs a model for each pair."""
+    task, arch = choice_of(cfg.task), architecture_of(cfg.model)
+    model = ARCH_MODEL_REGISTRY.get(arch)
+    if model is None or not issubclass(TASK_REGISTRY[task], MultilingualTranslationTask):
+        return
+    if not issubclass(model, FairseqMultiModel):
+        raise InputError(
+            f"--arch {arch}: not supported with --task {task}, which needs a model for each language pair; give"
+            " --arch frozen_multilingual_transformer, or --task translation_multi_simple_epoch"
+        )
 
 
 def _check_tri_stage(scheduler, max_update):

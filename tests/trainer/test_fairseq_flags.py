@@ -127,6 +127,21 @@ WRITES = "create it with fairseq-preprocess --destdir"
             "--optimizer adam --batch-size 4 --criterion adaptive_loss --ddp-backend legacy_ddp",
             "--criterion adaptive_loss: needs --adaptive-softmax-cutoff, such as 10000,50000",
         ),
+        (
+            "--optimizer adam --batch-size 4 --task multilingual_translation --lang-pairs en-de",
+            "--arch reservoir_transformer_tiny: not supported with --task multilingual_translation, which needs a model for each",
+        ),
+        (
+            "--optimizer adam --batch-size 4 --arch frozen_transformer --task semisupervised_translation --lang-pairs en-de",
+            "--arch frozen_transformer: not supported with --task semisupervised_translation, which needs a model for each",
+        ),
+        *(
+            (
+                f"--optimizer adam --batch-size 4 --arch supermask_one_layer_transformer --task denoising {flag}",
+                "--mask-random: --task denoising and --arch supermask_one_layer_transformer have different flags of this name",
+            )
+            for flag in ("--mask-random 0.1", "--mask-random=0.1", "--mask-random")
+        ),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, flags, message):
