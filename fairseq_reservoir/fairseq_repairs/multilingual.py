@@ -5,7 +5,7 @@ from fairseq.models.multilingual_transformer import MultilingualTransformerModel
 from .repair import repair, wrap
 
 
-@repair("multilingual-checkpoints")
+@repair("multilingual-models")
 def load_tensors_outside_the_pairs():
     """Let a multilingual model load its checkpoint if it has tensors that belong to no language pair.
 
