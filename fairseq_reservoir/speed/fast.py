@@ -70,7 +70,7 @@ def describe(model, criterion: type, options, optimizer: str | None, cfg) -> str
         "products": f"off: {products}"
         if products
         else "the faster of torch's and oneDNN's, measured at the start; "
-        "oneDNN's took 0.45 of the time on an AMD EPYC with AVX-512",
+        "oneDNN's saved 0.3 of stock fairseq's time on an AMD EPYC with AVX-512",
     }
     return "\n".join(f"  {name:<10} {state}" for name, state in lines.items())
 
