@@ -32,9 +32,9 @@ def check_start(config: Any, model: Any) -> None:
         model: options of the model.
 
     Raises:
-        InputError: two flags contradict each other; the training would resume from an export, or start from an export with masks or
-            rounded weights; ``--frozen-init``,
-            ``--start-encoder-from`` or ``--start-decoder-from`` contradicts another flag; or the file of one of the last two is missing.
+        InputError: two flags name a file to start from; the training would resume from an export, or start from an export with masks
+            or rounded weights; ``--frozen-init``, ``--start-encoder-from`` or ``--start-decoder-from`` contradicts another flag; or the
+            file of one of the last two is missing.
     """
     flags, checkpoints = read(ComponentOptions, model), read(CheckpointFlags, config)
     _refuse_two_starts(checkpoints)
