@@ -40,7 +40,7 @@ def _add_score_flags(parser) -> None:
         action="append",
         default=[],
         metavar=("ARM", "OTHER"),
-        help="a pre-registered comparison over seeds; the p-values of all --compare pairs are Holm-corrected; may be given several times",
+        help="two arms to compare over seeds; the p-values of all --compare pairs are Holm-corrected; may be given several times",
     )
     parser.add_argument(
         "--target",

@@ -25,7 +25,7 @@ def _newest_at_once():
 
 
 # Sections that depend neither on times, nor on records within an epoch, nor on files that are not archived.
-SECTIONS = ("## Scores", "## Test score against", "## Comparisons named")
+SECTIONS = ("## Scores", "## Test score against", "## Chosen comparisons")
 
 
 def sections(runs, out, *flags):
@@ -56,8 +56,9 @@ def test_a_report_of_the_archive_is_that_of_the_runs(tmp_path):
     for folder in (tmp_path / "runs").iterdir():
         if folder.name not in kept:
             (folder / "train.log").unlink()
-    rows = sections(tmp_path / "kept", tmp_path / "of kept", "--baseline", "dense")
-    assert rows == sections(tmp_path / "runs", tmp_path / "of runs", "--baseline", "dense") and len(rows) > 10
+    flags = ("--baseline", "dense", "--compare", "keep30", "keep70")
+    rows = sections(tmp_path / "kept", tmp_path / "of kept", *flags)
+    assert rows == sections(tmp_path / "runs", tmp_path / "of runs", *flags) and len(rows) > 10
 
 
 def test_runs_of_a_recipe(tmp_path):

@@ -1,4 +1,4 @@
-"""The pre-registered comparisons of ``--compare``: differences between arms, tested over seeds, with Holm-corrected p-values."""
+"""The comparisons that ``--compare`` names: differences between arms, tested over seeds, with Holm-corrected p-values."""
 
 from ...errors import InputError
 from .arms import Arm, find_arm
@@ -64,21 +64,27 @@ def compare_pairs(study: Study, compared: list[Score]) -> list[tuple[Arm, Arm, t
 
 def comparisons_table(study: Study) -> Table:
     """Build the table of comparisons."""
-    compared, rows = scores(study), []
+    compared, rows, several = scores(study), [], len(study.comparisons) > 1
     for first, second, tests in compare_pairs(study, compared):
         where = f"{sources(first)}, {sources(second)}"
         counts = dict.fromkeys(f"{one.counts[0]} and {one.counts[1]}" for _, one, _ in tests if one)
         row = [name_cell(first), name_cell(second), Cell("; ".join(counts) or "one has fewer than two")]
         for score, one, p in tests:
-            row += [*difference_cells(one, score.digits, where), EMPTY if p is None else p_cell(p, where)]
+            row += difference_cells(one, score.digits, where)
+            if several:
+                row.append(EMPTY if p is None else p_cell(p, where))
         rows.append(row)
     head, groups = ["arm", "minus", "seeds"], [""] * 3
     for score in compared:
-        head += ["difference", "95 % ±", "p", "corrected p"]
-        groups += [score.label] * 4
-    notes = [
-        f"Two-sided Welch's t-test over seeds. Corrected p: Holm's correction for {len(rows)} comparisons. A difference with a corrected p"
-        " below 0.05 is significant if exactly these comparisons were chosen before the runs were started. The confidence"
-        " intervals are not corrected."
-    ]
-    return Table("named", "Pre-registered comparisons", head, rows, notes, groups)
+        columns = ["difference", "95 % ±", "p", *(["corrected p"] if several else [])]
+        head += columns
+        groups += [score.label] * len(columns)
+    if several:
+        note = (
+            f"Corrected p: Holm's correction for {len(rows)} comparisons. A difference with a corrected p below 0.05 is significant if"
+            " exactly these comparisons were chosen before the runs were started. The confidence intervals are not corrected."
+        )
+    else:
+        note = "A difference with p below 0.05 is significant if only this comparison was chosen before the runs were started."
+    notes = [f"Two-sided Welch's t-test over seeds. {note}"]
+    return Table("named", "Chosen comparisons", head, rows, notes, groups)

@@ -73,12 +73,22 @@ def test_in_a_report(runs):
             [one.value, one.interval, one.p, p]
         )
     assert found[2]["BLEU (validation): corrected p"] == ""
-    assert "Pre-registered comparisons" in (runs.parent / "out" / "report.md").read_text()
+    page = (runs.parent / "out" / "report.md").read_text()
+    assert "## Chosen comparisons" in page and "Holm's correction for 3 comparisons" in page
 
 
 def test_a_run_names_its_arm(runs):
     (row,) = rows(runs, ("frozen-2", "dense-1"))
     assert (row["arm"], row["minus"]) == ("frozen", "dense")
+
+
+def test_a_single_comparison_is_not_corrected(runs):
+    (row,) = rows(runs, ("frozen", "dense"))
+    assert row["BLEU (validation): p"] and not [column for column in row if "corrected" in column]
+    page = (runs.parent / "out" / "report.md").read_text()
+    assert (
+        "for 1 comparison" not in page and "with p below 0.05 is significant if only this comparison was chosen" in page
+    )
 
 
 def test_a_report_without_comparisons_has_no_such_table(runs):
