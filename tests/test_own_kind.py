@@ -134,6 +134,16 @@ def test_help_names_its_letters(ran):
         cli.main(["plan", "--user-dir", "none", "--help"])
 
 
+def test_training_with_a_letter_that_is_taken(tmp_path):
+    """fairseq-train imports the folder, and thereby the plugin, before it reads its flags."""
+    (tmp_path / "takenkinds").mkdir()
+    (tmp_path / "takenkinds" / "__init__.py").write_text(EXAMPLE.replace('frozen_letter="A"', 'frozen_letter="F"'))
+    ended = run_command("fairseq-train", "data-bin", "--user-dir", "takenkinds", "--arch", "transformer", cwd=tmp_path)
+    line = "fairseq-train: error: gated linear unit: the letter F is taken; free letters: A B D "
+    assert ended.stderr.startswith(line) and ended.stderr.count("\n") == 1
+    assert ended.returncode == 2
+
+
 @pytest.fixture
 def registry(monkeypatch):
     """Remove kinds that a test has registered."""

@@ -20,7 +20,10 @@ def report_input_errors():
     its work, because importing the plugin must not change other programs. Other errors are passed to the previous hook.
     """
     # Every command calls this function, even fairseq-preprocess, which does not call parse_args_and_arch.
+    importing = hasattr(utils.import_user_module, "memo")  # fairseq sets it when it starts to import a --user-dir
     wrap(utils, "import_user_module", import_user_module)
+    if importing:
+        install_in_command()  # the rest of the --user-dir may raise an InputError
 
 
 @repair("user-dir")
