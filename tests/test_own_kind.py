@@ -106,7 +106,8 @@ def test_with_another_kind_of_that_letter_it_is_refused_by_name(ran, file, regis
         cli.main(["size", str(path)])
     assert str(leaving.value) == (
         f"fairseq-reservoir: error: {path}: the plan LAL of the encoder has the user-defined layer A (gated linear unit), which is "
-        "registered as a different kind (moving mean); give the --user-dir that registers it"
+        "registered as a different kind (moving mean); give the --user-dir that registers it "
+        "(in Python, import that package)"
     )
 
 

@@ -13,6 +13,8 @@ from ..options.plans import PlanFlags
 from ..options.reading import read
 from ..plan import kinds
 
+_ADVICE = "give the --user-dir that registers it (in Python, import that package)"
+
 
 def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
     """Refuse a model with an unregistered kind of layer, or with a letter that is registered for a different kind.
@@ -34,8 +36,7 @@ def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
                 layer = f"{letter} ({names[letter]})" if letter in names else letter
                 there = "not registered" if known is None else f"registered as a different kind ({known})"
                 raise InputError(
-                    f"{path}: the plan {plan} of the {stack} has the user-defined layer {layer}, which is {there}; "
-                    "give the --user-dir that registers it"
+                    f"{path}: the plan {plan} of the {stack} has the user-defined layer {layer}, which is {there}; {_ADVICE}"
                 )
 
 
@@ -47,7 +48,7 @@ def check_architecture(cfg: Any) -> None:
     """
     name = architecture_of(cfg)
     if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_DATACLASS_REGISTRY:
-        raise InputError(f"the architecture {name} is not registered; give the --user-dir that registers it")
+        raise InputError(f"the architecture {name} is not registered; {_ADVICE}")
 
 
 def check_task(cfg: Any) -> None:
@@ -63,7 +64,7 @@ def check_task(cfg: Any) -> None:
     names = (getattr(cfg, "task", None), choice_of(cfg))  # from the flags of a command line, or from a group of options
     name = next((name for name in names if isinstance(name, str)), None)
     if name and name not in TASK_REGISTRY:
-        raise InputError(f"the task {name} is not registered; give the --user-dir that registers it")
+        raise InputError(f"the task {name} is not registered; {_ADVICE}")
 
 
 def _stored_names(state: dict[str, Any]) -> dict[str, str]:
