@@ -49,6 +49,7 @@ def small():
         ("body.*.bias , ffn.bias", ["ffn.bias", "body.0.bias", "body.1.bias"]),
         ("bias", ["ffn.bias", "body.0.bias", "body.1.bias"]),
         ("body", ["ffn.weight", "body.0.weight", "body.0.bias", "body.1.bias"]),
+        (["body.0", "ffn.bias"], ["ffn.bias", "body.0.weight", "body.0.bias"]),
     ],
 )
 def test_paths_and_components_of_a_torch_model(spec, frozen):
@@ -56,6 +57,13 @@ def test_paths_and_components_of_a_torch_model(spec, frozen):
     assert api.freeze(model, spec) == frozen
     assert [name for name, p in model.named_parameters() if not p.requires_grad] == frozen
     assert api.freeze(model, spec) == frozen  # a second call changes nothing
+
+
+def test_running_statistics_are_not_frozen():
+    model = nn.Sequential(nn.BatchNorm1d(2))
+    assert api.freeze(model, "0") == ["0.weight", "0.bias"]
+    model(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    assert model[0].running_mean.all()
 
 
 def test_att_freezes_the_whole_attention_of_a_torch_model():
@@ -73,7 +81,7 @@ def test_an_embedding_is_no_product_with_a_matrix():
     assert [row.flops for row in api.slot_table(model).rows] == [0, 400]
 
 
-@pytest.mark.parametrize("spec", ["", "ffn,", "ffn,body.2", "ffn,att"])
+@pytest.mark.parametrize("spec", ["", [], "ffn,", "ffn,body.2", "ffn,att"])
 def test_an_item_that_selects_nothing_freezes_nothing(spec):
     model = small()
     with pytest.raises(InputError, match="an item of the spec is empty|the modules of the model: ffn body"):

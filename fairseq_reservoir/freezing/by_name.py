@@ -1,5 +1,6 @@
 """Freeze parameters of any torch model by name, and read the masks and the slot table of a model."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
@@ -13,16 +14,17 @@ from ..plan.slot_table import SlotTable
 from .table_of_model import table_of, tied_names
 
 
-def freeze(model: nn.Module, spec: str) -> list[str]:
+def freeze(model: nn.Module, spec: str | Iterable[str]) -> list[str]:
     """Freeze parameters of a model: set their ``requires_grad`` to False. Call this before the optimizer is made.
 
-    Checkpoints do not store ``requires_grad``. To train with fairseq's trainer and resume, use the flag ``--freeze`` instead.
+    The running statistics of a BatchNorm are not parameters, so they still change in training mode. Checkpoints do not store
+    ``requires_grad``. To train with fairseq's trainer and resume, use the flag ``--freeze`` instead.
 
     Args:
         model: any torch or fairseq model.
-        spec: comma-separated items. An item is a path in the model, or a component of fairseq's models such as ``att`` or ``encoder.ffn``.
-            A path is the name of a parameter or of a module. A module stands for all parameters in it. A path may contain the wildcards
-            ``*``, ``?`` and ``[...]``. An item that is both a path and a component selects the path.
+        spec: comma-separated items, or a list of items. An item is a path in the model, or a component of fairseq's models such as
+            ``att`` or ``encoder.ffn``. A path is the name of a parameter or of a module. A module stands for all parameters in it. A path
+            may contain the wildcards ``*``, ``?`` and ``[...]``. An item that is both a path and a component selects the path.
 
     Returns:
         Names of the parameters that the spec selects, in the order of the model. A tied parameter appears once, under its first
@@ -47,6 +49,7 @@ def freeze(model: nn.Module, spec: str) -> list[str]:
         >>> freeze(model, "att,encoder.ffn")[:2]
         ['encoder.layers.0.self_attn.k_proj.weight', 'encoder.layers.0.self_attn.k_proj.bias']
     """
+    spec = spec if isinstance(spec, str) else ",".join(spec)
     parameters = dict(model.named_parameters())
     owner_of = {name: name for name in parameters}
     owner_of |= {alias: owner for alias, (owner, _) in tied_names(model, parameters).items()}
