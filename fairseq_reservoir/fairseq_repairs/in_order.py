@@ -8,6 +8,7 @@ from . import (
     clipping,
     cpu_launch,
     dictionaries,
+    diverse_beams,
     epochs,
     flag_errors,
     ignored_prefix,
@@ -91,6 +92,7 @@ REPAIRS = (
     processes.validate_without_a_batch,
     # Translation.
     unknown_words.replace_unknown_words,
+    diverse_beams.find_overlaps_of_each_sentence,
     pretrained_bart.let_the_task_find_its_flags,
     # Processes.
     cpu_launch.start_processes_on_cpus,
