@@ -28,6 +28,7 @@ from . import (
     start_up,
     stopping,
     unknown_words,
+    unused_biases,
     user_dirs,
 )
 
@@ -69,6 +70,7 @@ REPAIRS = (
     kept_checkpoints.save_where_an_epoch_ends,
     kept_checkpoints.keep_the_best_checkpoints,
     # Training.
+    unused_biases.initialise_unused_biases,
     stopping.remember_patience,
     learning_rate.remember_bad_epochs,
     stopping.train_no_further,

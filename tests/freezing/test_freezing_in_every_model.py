@@ -98,10 +98,9 @@ def train_two_updates(build_model_with, **options):
 def unchanged(model, before):
     """Return the names of unchanged parameters, except trained parameters that never get a gradient.
 
-    The gradient of a key bias is 0 except for rounding. lightconv does not use its ``conv_bias`` and does not initialise it. It may
-    contain NaN, which does not equal itself, so the bits are compared.
+    The gradient of a key bias is 0 except for rounding. lightconv does not use its ``conv_bias``.
     """
-    equal = {n for n, p in model.named_parameters() if torch.equal(p.view(torch.int32), before[n].view(torch.int32))}
+    equal = {n for n, p in model.named_parameters() if torch.equal(p, before[n])}
     without_gradient = {name for name in equal if name.endswith(("k_proj.bias", "conv_bias"))}
     return equal - {name for name in without_gradient if model.get_parameter(name).requires_grad}
 

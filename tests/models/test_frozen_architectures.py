@@ -54,10 +54,8 @@ def logits(model):
 
 
 def values(model):
-    """State dict without our buffer and without tensors that fairseq neither initialises nor uses."""
-    return {
-        name: value for name, value in model.state_dict().items() if name != BUFFER and not name.endswith("conv_bias")
-    }
+    """State dict without our buffer."""
+    return {name: value for name, value in model.state_dict().items() if name != BUFFER}
 
 
 def trained(model):
