@@ -8,6 +8,7 @@ from typing import Any
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqMultiModel
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.multilingual_translation import MultilingualTranslationTask
+from fairseq.tasks.translation_lev import TranslationLevenshteinTask
 
 from ..errors import InputError, flag_of
 from ..options import fairseq_rules
@@ -42,6 +43,7 @@ def check(cfg: Any) -> None:
         (check_number_of_rates, cfg),
         (_check_adaptive_loss, cfg),
         (_check_language_pairs, cfg),
+        (_check_refinement, cfg),
         (_check_metric, cfg),
         (_check_pairs, cfg.optimizer),
         (dictionary_flags.check_manual_rates, cfg.lr_scheduler),
@@ -111,6 +113,24 @@ def _check_language_pairs(cfg):
         raise InputError(
             f"--arch {arch}: not supported with --task {task}, which needs a model for each language pair; give"
             " --arch frozen_multilingual_transformer, or --task translation_multi_simple_epoch"
+        )
+
+
+def _check_refinement(cfg):
+    """Refuse an autoregressive model with a task that refines translations, and a model that refines them without such a task."""
+    task, arch = choice_of(cfg.task), architecture_of(cfg.model)
+    model = ARCH_MODEL_REGISTRY.get(arch)
+    if model is None:
+        return
+    is_refining = hasattr(model, "initialize_output_tokens")  # the search of translation_lev calls it
+    if is_refining and task == "translation":
+        raise InputError(
+            f"--arch {arch}: not supported with --task translation; give --task translation_lev --criterion nat_loss"
+        )
+    if not is_refining and issubclass(TASK_REGISTRY[task], TranslationLevenshteinTask):
+        raise InputError(
+            f"--arch {arch}: not supported with --task {task}, which needs a non-autoregressive model; give --arch"
+            " frozen_nonautoregressive_transformer, or --task translation"
         )
 
 

@@ -135,6 +135,14 @@ WRITES = "create it with fairseq-preprocess --destdir"
             "--optimizer adam --batch-size 4 --arch frozen_transformer --task semisupervised_translation --lang-pairs en-de",
             "--arch frozen_transformer: not supported with --task semisupervised_translation, which needs a model for each",
         ),
+        (
+            "--optimizer adam --batch-size 4 --arch frozen_transformer --task translation_lev",
+            "--arch frozen_transformer: not supported with --task translation_lev, which needs a non-autoregressive model",
+        ),
+        (
+            "--optimizer adam --batch-size 4 --arch frozen_nonautoregressive_transformer --criterion nat_loss",
+            "--arch frozen_nonautoregressive_transformer: not supported with --task translation; give --task translation_lev",
+        ),
         *(
             (
                 f"--optimizer adam --batch-size 4 --arch supermask_one_layer_transformer --task denoising {flag}",
