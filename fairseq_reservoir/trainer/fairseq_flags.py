@@ -42,8 +42,7 @@ def check(cfg: Any) -> None:
     for check_part, part in (
         (check_number_of_rates, cfg),
         (_check_adaptive_loss, cfg),
-        (_check_language_pairs, cfg),
-        (_check_refinement, cfg),
+        (_check_model_of_task, cfg),
         (_check_metric, cfg),
         (_check_pairs, cfg.optimizer),
         (dictionary_flags.check_manual_rates, cfg.lr_scheduler),
@@ -103,34 +102,25 @@ def _check_adaptive_loss(cfg):
     refuse(found)
 
 
-def _check_language_pairs(cfg):
-    """Refuse a model for one language pair with a task that needs a model for each pair."""
-    task, arch = choice_of(cfg.task), architecture_of(cfg.model)
-    model = ARCH_MODEL_REGISTRY.get(arch)
-    if model is None or not issubclass(TASK_REGISTRY[task], MultilingualTranslationTask):
-        return
-    if not issubclass(model, FairseqMultiModel):
-        raise InputError(
-            f"--arch {arch}: not supported with --task {task}, which needs a model for each language pair; give"
-            " --arch frozen_multilingual_transformer, or --task translation_multi_simple_epoch"
-        )
-
-
-def _check_refinement(cfg):
-    """Refuse an autoregressive model with a task that refines translations, and a model that refines them without such a task."""
+def _check_model_of_task(cfg):
+    """Refuse a model that its task cannot train, or that the task trains but ``fairseq-generate`` cannot use."""
     task, arch = choice_of(cfg.task), architecture_of(cfg.model)
     model = ARCH_MODEL_REGISTRY.get(arch)
     if model is None:
         return
+    refused = f"--arch {arch}: not supported with --task {task}"
+    if issubclass(TASK_REGISTRY[task], MultilingualTranslationTask) and not issubclass(model, FairseqMultiModel):
+        raise InputError(
+            f"{refused}, which needs a model for each language pair; give --arch frozen_multilingual_transformer,"
+            " or --task translation_multi_simple_epoch"
+        )
     is_refining = hasattr(model, "initialize_output_tokens")  # the search of translation_lev calls it
     if is_refining and task == "translation":
-        raise InputError(
-            f"--arch {arch}: not supported with --task translation; give --task translation_lev --criterion nat_loss"
-        )
+        raise InputError(f"{refused}; give --task translation_lev --criterion nat_loss")
     if not is_refining and issubclass(TASK_REGISTRY[task], TranslationLevenshteinTask):
         raise InputError(
-            f"--arch {arch}: not supported with --task {task}, which needs a non-autoregressive model; give --arch"
-            " frozen_nonautoregressive_transformer, or --task translation"
+            f"{refused}, which needs a non-autoregressive model; give --arch frozen_nonautoregressive_transformer,"
+            " or --task translation"
         )
 
 
