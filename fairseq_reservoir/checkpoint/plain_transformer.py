@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..options.fairseq_flags import ModelFlags
+from ..options.layer_options import FrozenLayerOptions
 from ..options.plans import PlanFlags
 from ..options.reading import read
 from ..plan import kinds
@@ -17,6 +18,8 @@ def why_not_plain(model: Any) -> str | None:
     Args:
         model: the model's configuration, with options as attributes.
     """
+    if read(FrozenLayerOptions, model).rezero:
+        return "--rezero: fairseq's transformer has no gains of residual connections"
     given = vars(read(PlanFlags, model))
     for stack in ("encoder", "decoder"):
         plan = given[f"reservoir_{stack}"]

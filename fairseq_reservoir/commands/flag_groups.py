@@ -22,7 +22,7 @@ GROUPS = {
         "reservoir_count reservoir_decoder_count reservoir_type reservoir_placement"
     ),
     "layers of a plan (reservoir_*)": (
-        "reservoir_norm reservoir_train_layernorm reservoir_no_dropout reservoir_kernel_sizes"
+        "reservoir_norm reservoir_train_layernorm rezero reservoir_no_dropout reservoir_kernel_sizes"
     ),
     "freezing: components (reservoir_*, frozen_*; supermask_*: only --freeze, which also freezes masks)": (
         "freeze freeze_except frozen_init reservoir_seed"

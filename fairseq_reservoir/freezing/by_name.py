@@ -28,7 +28,7 @@ def freeze(model: nn.Module, spec: str | Iterable[str]) -> list[str]:
 
     Returns:
         Names of the parameters that the spec selects, in the order of the model. A tied parameter appears once, under its first
-        name. Adapters of ``--frozen-adapter`` are never selected.
+        name. Adapters of ``--frozen-adapter`` and gains of ``--rezero`` are never selected.
 
     Raises:
         InputError: an item selects nothing, or a mask would still change although its scores are frozen. Nothing is frozen then.
@@ -53,7 +53,7 @@ def freeze(model: nn.Module, spec: str | Iterable[str]) -> list[str]:
     parameters = dict(model.named_parameters())
     owner_of = {name: name for name in parameters}
     owner_of |= {alias: owner for alias, (owner, _) in tied_names(model, parameters).items()}
-    names = [name for name in owner_of if freeze_spec.atom(name) != freeze_spec.ADAPTER]
+    names = [name for name in owner_of if freeze_spec.atom(name) not in freeze_spec.ALWAYS_TRAINED]
     selected = {owner_of[name] for item in spec.split(",") for name in _selected(item.strip(), names, model)}
     frozen = {name: parameter for name, parameter in parameters.items() if name in selected}
     refuse_moving_masks(

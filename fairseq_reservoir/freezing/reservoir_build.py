@@ -47,6 +47,7 @@ def description_flags(stacks) -> dict[str, str]:
         "norm": "--reservoir-norm",
         "kernel_sizes": "--reservoir-kernel-sizes",
         "kinds": "the kind of layer",
+        "rezero": "--rezero",
     }
 
 
@@ -107,6 +108,7 @@ def _description(plans, options):
         **component_description(options),
         "train_layernorm": unusual("reservoir_train_layernorm", frozen),
         **_own_kinds(plans),
+        **({"rezero": True} if options.rezero else {}),
     }
 
 

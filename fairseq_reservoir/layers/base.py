@@ -58,7 +58,8 @@ class SlotConfig:
 class Context:
     """All inputs of a sublayer except x. Masks are (batch, time), true at padding.
 
-    ``memory`` is the encoder's output. ``attn`` is not an input but an output: cross-attention stores its weights in this field.
+    ``memory`` is the encoder's output. ``gain`` is the gain of ``--rezero``, or None. ``attn`` is not an input but an output:
+    cross-attention stores its weights in this field.
     """
 
     padding_mask: Tensor | None = None
@@ -67,13 +68,14 @@ class Context:
     incremental_state: dict[str, Any] | None = None
     need_attn: bool = False
     need_head_weights: bool = False
+    gain: Tensor | None = None
     attn: Tensor | None = None
 
 
 class Sublayer(nn.Module):
     """Residual sublayer: x + dropout(f(LN(x))) with ``norm_first``, else LN(x + dropout(f(x))); x: (time, batch, dim).
 
-    A subclass implements f as the method ``transform``.
+    With ``--rezero``, it computes x + gain * dropout(f(x)), see ``rezero.py``. A subclass implements f as the method ``transform``.
 
     Attributes:
         reads_source: whether the sublayer attends to the encoder's output. Such a sublayer is always trained, even in a frozen layer.
@@ -93,20 +95,25 @@ class Sublayer(nn.Module):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         y = self.transform(self.layer_norm(x) if self.norm_first else x, context)
-        y = x + self.dropout_module(y)
+        y = self.dropout_module(y)
+        y = x + (y if context.gain is None else context.gain * y)
         normed: Tensor = y if self.norm_first else self.layer_norm(y)
         return normed
 
 
 class Slot(nn.Module):
-    """Layer with the interface of a fairseq layer: a chain of named sublayers."""
+    """Layer with the interface of a fairseq layer: a chain of named sublayers. ``rezero.use_rezero`` sets its gain."""
+
+    rezero_gain: nn.Parameter | None
 
     def __init__(self, sublayers: dict[str, Sublayer]) -> None:
         super().__init__()
+        self.register_parameter("rezero_gain", None)
         for name, sublayer in sublayers.items():
             self.add_module(name, sublayer)
 
     def run(self, x: Tensor, context: Context) -> Tensor:
+        context.gain = self.rezero_gain
         for sublayer in self.children():
             x = sublayer(x, context)
         return x

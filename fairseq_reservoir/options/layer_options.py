@@ -17,6 +17,9 @@ ESTIMATORS = ("synthetic", "reinforce", "identity")
 WARMUP_UPDATES = 100
 # Kernels longer than fairseq's longest sentences are useless, and kernels of millions of weights would fill the memory.
 LONGEST_KERNEL = 1023
+# Reasons in messages of flags that --rezero excludes.
+_NO_NORM = "because its layers have no LayerNorm; remove one of these flags"
+_NOT_WHOLE = "because it trains the gain of every layer, so no layer is wholly frozen; remove one of these flags"
 _TYPES_OF_RESERVOIRS = kinds.listed([f"{name} ({letter})" for name, letter in kinds.reservoir_types().items()], "or")
 
 
@@ -70,9 +73,18 @@ class FrozenLayerOptions(ComponentOptions):
         "Default: paper",
         "NORM",
         choices=NORMS,
+        excludes={"rezero": _NO_NORM},
     )
     reservoir_train_layernorm: bool = option(
-        False, "train the LayerNorms of frozen layers (default: frozen with gain 1 and bias 0)"
+        False,
+        "train the LayerNorms of frozen layers (default: frozen with gain 1 and bias 0)",
+        excludes={"rezero": _NO_NORM},
+    )
+    rezero: bool = option(
+        False,
+        "ReZero's residual connections (Bachlechner et al., 2020), as in the enwik8 models of the Reservoir Transformers paper. Each layer "
+        "has one trained gain, which is 0 at the start. Each sublayer f computes x + gain * dropout(f(x)). The layers have no LayerNorm, "
+        "and none follows the last layer. The gain is trained in frozen layers too, because a layer with gain 0 is the identity",
     )
     reservoir_no_dropout: bool = option(
         False, "no dropout inside frozen layers (default: the same dropout as in other layers)"
@@ -91,6 +103,7 @@ class FrozenLayerOptions(ComponentOptions):
         "refused with --fp16. Default: fp32",
         "TYPE",
         choices=FROZEN_DTYPES,
+        excludes={"rezero": _NOT_WHOLE},
     )
     reservoir_fast_dropout: bool = option(
         False,
@@ -104,6 +117,7 @@ class FrozenLayerOptions(ComponentOptions):
         "gradient of the layer's output, unchanged",
         "ESTIMATOR",
         choices=ESTIMATORS,
+        excludes={"rezero": _NOT_WHOLE},
     )
     backskip_warmup: int = option(
         WARMUP_UPDATES,

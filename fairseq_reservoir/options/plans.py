@@ -19,8 +19,10 @@ from .layer_options import FrozenLayerOptions, check_layer_options
 from .number_rules import collect, refuse
 from .reading import read
 
-# fairseq's flags that only fairseq's own layers support: quantization noise, and trained factors of language models.
-_FLAGS_OF_FAIRSEQS_LAYER = ("quant_noise_pq", "scale_attn", "scale_fc", "scale_heads", "scale_resids")
+# fairseq's flags of NormFormer, which add LayerNorms and trained factors to the layers of language models.
+_NORMFORMER = ("scale_attn", "scale_fc", "scale_heads", "scale_resids")
+# fairseq's flags that only fairseq's own layers support.
+_FLAGS_OF_FAIRSEQS_LAYER = ("quant_noise_pq", *_NORMFORMER)
 # Stack -> the option with the number of its reservoirs.
 _COUNTS = {"encoder": "reservoir_count", "decoder": "reservoir_decoder_count"}
 # Defaults of the options that have an effect only together with a count.
@@ -143,8 +145,10 @@ def check(options: Namespace, plans: Plans | None) -> None:
     found: list[str] = []
     with collect(found):
         check_layer_options(options)
+    flags = read(ModelFlags, options)
+    with collect(found):
+        _check_rezero(options.rezero, flags)
     if plans is not None:
-        flags = read(ModelFlags, options)
         with collect(found):
             _check_attention_to_source(
                 f"--reservoir-decoder {read(PlanFlags, options).reservoir_decoder}", flags, plans
@@ -157,6 +161,17 @@ def check(options: Namespace, plans: Plans | None) -> None:
             with collect(found):
                 _check_width(stack, plan, flags)
     refuse(found)
+
+
+def _check_rezero(rezero, flags):
+    refuse(
+        [
+            f"{given(name, True)}: cannot be combined with --rezero, which replaces LayerNorms by one gain per layer; remove one of these "
+            "flags"
+            for name in (_NORMFORMER if rezero else ())
+            if vars(flags)[name]
+        ]
+    )
 
 
 def _check_scalar_noise(flags, plans):

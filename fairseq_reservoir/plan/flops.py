@@ -184,7 +184,7 @@ _NORM = r"((self_attn|encoder_attn|final)_|\w+\.)layer_norm\."
 _IN_LAYER = tuple(
     re.compile(f"(?={block})({part})")
     for block in (
-        r"self_attn[._]|conv\.|gru\.|fourier\.|c_attn$|attn_ln\.",
+        r"self_attn[._]|conv\.|gru\.|fourier\.|c_attn$|attn_ln\.|rezero_gain$",
         r"encoder_attn[._]|cross\.",
         r"ffn\.|ffn_layernorm\.|fc[12]\.|final_layer_norm\.|w_resid$",
     )
@@ -193,7 +193,7 @@ _IN_LAYER = tuple(
         r"(.*\.)?([qkv]_proj|linear1|fc1|rightward|leftward)\.|(.*\.)?mix$",
         r"conv\.conv\.|ffn_layernorm\.",
         r"(.*\.)?(out_proj|linear2|fc2)\.",
-        r"c_attn$|w_resid$",
+        r"c_attn$|w_resid$|rezero_gain$",
         r"attn_ln\.",
         _NORM,
     )

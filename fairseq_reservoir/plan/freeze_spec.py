@@ -40,6 +40,9 @@ COMPONENTS = (*ATOMS, *GROUPS, "bias")
 SHARED_LAYER = "shared_layer"
 # Atom of the tensors of --frozen-adapter. It is not allowed in specs, because adapters are always trained.
 ADAPTER = "adapter"
+# Atom of the gains of --rezero. It is not allowed in specs, because a frozen layer with a gain of 0 would be the identity.
+GAIN = "gain"
+ALWAYS_TRAINED = (ADAPTER, GAIN)
 # Name of the module with the gradient estimators of --backskip, and prefix of their tensors in checkpoints. Specs cannot select them.
 BACKSKIPS = "backskips"
 # Atoms of tables with one row for each token or position.
@@ -63,6 +66,7 @@ _PATTERNS = tuple(
     (re.compile(rf"(^|\.)({pattern})(\.|$)"), atom)
     for pattern, atom in (
         (r"frozen_adapter", ADAPTER),
+        (r"layers\.\d+\.rezero_gain", GAIN),
         # Also matches NormFormer's LayerNorm of the attention's output and its gains of heads and of the residual.
         (r"\w*layer_?norm\w*|attn_ln|layers\.\d+\.(?:c_attn|w_resid)", "ln"),
         *((rf"{module}\.{name}", f"{kind}.{part}")
@@ -204,7 +208,7 @@ def selected(
     for item, matched in matches:
         anywhere = item.stack is None and item.layers is None
         if not matched and not pruned and not (keeps_trained and anywhere and chosen):
-            atoms = sorted({atom(n) for n in names}, key=(*ATOMS, ADAPTER).index)
+            atoms = sorted({atom(n) for n in names}, key=(*ATOMS, *ALWAYS_TRAINED).index)
             raise InputError(
                 f"{flag} {spec!r}: {item.text!r} matches nothing in this model; its components: {' '.join(atoms)}"
                 f"{_list_layers(last_layers(names))}"

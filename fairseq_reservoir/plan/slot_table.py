@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from ..errors import InputError
 from . import freeze_spec, shown_table
 from .flops import Flow, Tensor, per_token
-from .freeze_spec import ADAPTER, SHARED_LAYER
+from .freeze_spec import ADAPTER, ALWAYS_TRAINED, SHARED_LAYER
 from .frozen_by_spec import Aliases, Pruning, frozen_by_spec, given_specs
 from .layer_plan import Slot
 from .table_inputs import FreezeChoices, ModelFacts
@@ -85,8 +85,8 @@ class Row:
         """State of the row in the printed table. For a partly frozen row, the state lists the frozen components."""
         if self.state != "partly frozen":
             return self.state
-        names = [e.name for e in self.entries if e.atom != ADAPTER]
-        frozen = [e.name for e in self.entries if not e.trained and e.atom != ADAPTER]
+        names = [e.name for e in self.entries if e.atom not in ALWAYS_TRAINED]
+        frozen = [e.name for e in self.entries if not e.trained and e.atom not in ALWAYS_TRAINED]
         return f"frozen: {freeze_spec.summary(frozen, names)}" if len(frozen) < len(names) else "frozen"
 
 
@@ -167,7 +167,8 @@ def compile_table(
 
     A tensor is frozen if the letter of its slot or a freeze spec freezes it. ``freeze`` freezes the tensors that it names.
     ``freeze_except`` freezes all tensors that it does not name. If both are given, a tensor is frozen if ``freeze`` names it and
-    ``freeze_except`` does not. No freeze spec unfreezes a tensor that a letter freezes. Adapters are always trained.
+    ``freeze_except`` does not. No freeze spec unfreezes a tensor that a letter freezes. Adapters and the gains of
+    ``--rezero`` are always trained.
 
     Args:
         parameters: pairs (name, shape), each parameter once, in the model's order.
@@ -183,7 +184,7 @@ def compile_table(
     facts = facts or ModelFacts()
     aliases, untrained, flow = facts.aliases, set(facts.untrained), facts.flow
     shapes = [(name, tuple(shape)) for name, shape in parameters]
-    names = [name for name, _ in shapes if freeze_spec.atom(name) != ADAPTER]
+    names = [name for name, _ in shapes if freeze_spec.atom(name) not in ALWAYS_TRAINED]
     by_spec = frozen_by_spec(names, aliases, choices.freeze, choices.freeze_except, Pruning(facts.kept))
     rows: dict[str, tuple[str, list[Entry]]] = {}  # kind and entries by place, in the model's order
     for name, shape in shapes:
@@ -331,7 +332,7 @@ def _with_adapters(kind: str, entries: list[Entry]) -> str:
 
 
 def _frozen_by_letter(slot: Slot, place: str, name: str, atom: str, train_layernorm: bool) -> bool:
-    if atom == ADAPTER:
+    if atom in ALWAYS_TRAINED:
         return False
     if train_layernorm and slot.frozen and atom == "ln":
         return False

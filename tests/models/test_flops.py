@@ -139,6 +139,7 @@ class TestFrozenEmbeddings:
         (("LL", {"freeze": "encoder.ffn"}), ("LL", {"freeze": "encoder.att"})),
         (("LL", {"freeze": "encoder.emb,encoder.layers.0.q,encoder.layers.0.k"}), ("LL", {"freeze": "encoder.emb"})),
         (("LL", {"freeze": "encoder.emb"}), ("LL", {})),
+        (("TFL", {"freeze": "encoder.emb", "rezero": True}), ("TL", {"freeze": "encoder.emb", "rezero": True})),
     ],
 )
 def test_backward_flops_of_the_slot_table_differ_as_the_counted_ones(one, other):

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from ...layers import SlotConfig, build_slot
 from ...layers.own_kind_trial import build_own
-from ...options.layer_options import kernel_sizes
+from ...layers.rezero import LAYERS, use_rezero
+from ...options.layer_options import FrozenLayerOptions, kernel_sizes
+from ...options.reading import read
 
 
 class _PlannedStack:
@@ -23,11 +25,13 @@ class _PlannedStack:
         self.upcoming = iter(slots)
         super().__init__(cfg, dictionary, embed_tokens, **kwargs)
         del self.upcoming
+        if _has_rezero(cfg):
+            self.layer_norm = None  # a pre-norm stack of fairseq has a LayerNorm after its last layer
 
     def next_layer(self, stack, build, cfg, *no_encoder_attn):
-        """Build the layer of the next slot. fairseq's own layers are built by ``build``."""
+        """Build the layer of the next slot. Without ``--rezero``, fairseq's own layers are built by ``build``."""
         slot = next(self.upcoming)
-        if not slot.kind.fairseqs:
+        if not slot.kind.fairseqs or _has_rezero(cfg):
             return _reservoir_layer(slot, stack, cfg, *no_encoder_attn)
         return _apply_no_dropout(build(cfg, *no_encoder_attn), slot, cfg)
 
@@ -72,16 +76,29 @@ class ReservoirDecoder(_PlannedStack, TransformerDecoderBase):
         )
 
 
-def _reservoir_layer(slot, stack, cfg, no_encoder_attn=False):
-    """Build a layer of this package or a user-defined layer, wrapped as fairseq wraps its layers."""
-    config = _slot_config(slot, stack, cfg, no_encoder_attn)
+def _has_rezero(cfg):
+    return read(FrozenLayerOptions, cfg).rezero
+
+
+def _reservoir_layer(slot, stack, cfg, *no_encoder_attn):
+    """Build a layer of this package, a user-defined layer or a layer with a gain, wrapped as fairseq wraps its layers."""
     layer = (
-        build_own(slot.kind, stack, config) if slot.kind.registered_by else build_slot(slot.kind.letter, stack, config)
+        LAYERS[stack](cfg, *no_encoder_attn) if slot.kind.fairseqs else _slot_layer(slot, stack, cfg, *no_encoder_attn)
     )
     layer = _apply_no_dropout(layer, slot, cfg)
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
     return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
+
+
+def _slot_layer(slot, stack, cfg, no_encoder_attn=False):
+    config = _slot_config(slot, stack, cfg, no_encoder_attn)
+    layer = (
+        build_own(slot.kind, stack, config) if slot.kind.registered_by else build_slot(slot.kind.letter, stack, config)
+    )
+    if _has_rezero(cfg):
+        use_rezero(layer)
+    return layer
 
 
 def _slot_config(slot, stack, cfg, no_encoder_attn):

@@ -107,6 +107,8 @@ def _unsupported_embedding(decoder: Any) -> str | None:
 
 def _unsupported_layer(layer: Any) -> str | None:
     name = type(layer).__name__
+    if getattr(layer, "rezero_gain", None) is not None:
+        return "--rezero"
     if type(layer) is DecoderSlot:
         for part in layer.children():
             if type(part) not in (FeedForward, CrossAttention):
