@@ -4,6 +4,7 @@
 #   KIND=F          L: all layers are trained; T, F or C: kind of the FROZEN reservoirs; drop: LayerDrop skips FROZEN layers on average
 #   DEPTH=12        layers, including reservoirs
 #   FROZEN=4        number of reservoirs
+#   RESIDUAL=rezero   residual connections with one trained gain per layer, as in the paper; norm: pre-norm layers
 #   SEED=1          random seed
 #   RUNS=FOLDER     output folder (default: runs/enwik8)
 #   DRY_RUN, GPUS, MINI   see ../common.sh; an update has at least as many tokens as on eight GPUs
@@ -13,7 +14,12 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../text.sh"
 stack=decoder kind=${KIND:-F} depth=${DEPTH:-12} frozen=${FROZEN:-4} seed=${SEED:-1} runs=${RUNS:-runs/enwik8} bin=${BIN:-}
 . "$here/kinds.sh"
-out=$runs/$kind-$depth-$frozen$(tag "$@")-$seed
+case ${RESIDUAL:-rezero} in
+    rezero) model+=(--rezero) residual=-rezero ;;
+    norm) residual= ;;
+    *) die "RESIDUAL='$RESIDUAL': choose rezero or norm" ;;
+esac
+out=$runs/$kind-$depth-$frozen$residual$(tag "$@")-$seed
 if [[ -z $bin && -n ${MINI:-} ]]; then
     bin=$runs/bin-characters data=$DATA
     binarise_text "$bin" "$runs/characters" python "$here/../language_models/characters.py" "$runs/text" "$runs/characters"

@@ -119,6 +119,8 @@ def test_language_model_and_roberta(tmp_path):
         12,
         "LLFLFLFLFLLL",
     )
+    pre_norm = trained(dry_run(RESERVOIRS / "enwik8.sh", tmp_path, RESIDUAL="norm"))
+    assert train.rezero and not pre_norm.rezero and pre_norm.save_dir == train.save_dir.replace("-rezero", "")
     printed = dry_run(RESERVOIRS / "roberta.sh", tmp_path, CLASSES="3", FINETUNE="100")
     pretraining = [line for line in printed.splitlines() if line.startswith("fairseq-train data-bin/prepared")]
     arguments = shlex.split(pretraining[0].partition("2>&1")[0])[1:]
