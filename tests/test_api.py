@@ -154,3 +154,17 @@ def test_a_missing_file_or_folder(of_numbers, tmp_path):
         api.load(tmp_path / "checkpoint.pt")
     with pytest.raises(InputError, match="no such folder; give the folder with the dictionaries"):
         api.load(of_numbers.path, tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    "overrides, message",
+    [
+        ({"bpe": "nonsense"}, "^bpe nonsense: must be one of .*, sentencepiece, subword_nmt$"),
+        ({"tokenizer": "nonsense"}, "^tokenizer nonsense: must be one of moses, nltk, space$"),
+        ({"bpe": "sentencepiece"}, "^bpe sentencepiece: Missing mandatory value: sentencepiece_model$"),
+        ({"bpe": "subword_nmt", "bpe_codes": "/no/codes"}, "^bpe subword_nmt: file /no/codes not found$"),
+    ],
+)
+def test_a_subword_model_that_does_not_exist(of_numbers, overrides, message):
+    with pytest.raises(InputError, match=message):
+        api.load(of_numbers.path, of_numbers.data, **overrides)

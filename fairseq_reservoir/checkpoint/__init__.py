@@ -77,10 +77,12 @@ def load_translator(path: str, data: str | None = None, **overrides: Any) -> "Ge
     from pathlib import Path
 
     from fairseq import hub_utils
+    from omegaconf import MissingMandatoryValue
 
     from ..errors import InputError
     from ..files import check_file
 
+    _check_choices(overrides)
     file = Path(path).absolute()
     check_file("path", file)
     if data is None:
@@ -101,7 +103,21 @@ def load_translator(path: str, data: str | None = None, **overrides: Any) -> "Ge
         if type(error) is not Exception and not isinstance(error, FileNotFoundError):
             raise
         raise InputError(f"data {folder}: does not contain the dictionaries of the model ({error})") from error
-    return hub_utils.GeneratorHubInterface(found["args"], found["task"], found["models"])
+    try:
+        return hub_utils.GeneratorHubInterface(found["args"], found["task"], found["models"])
+    except (MissingMandatoryValue, OSError) as error:  # in the constructor of the subword model
+        raise InputError(f"bpe {overrides.get('bpe')}: {str(error).splitlines()[0]}") from error
+
+
+def _check_choices(overrides: dict[str, Any]) -> None:
+    from fairseq.registry import REGISTRIES
+
+    from ..errors import InputError
+
+    for choice in ("bpe", "tokenizer"):
+        name, known = overrides.get(choice), REGISTRIES[choice]["registry"]
+        if name is not None and name not in known:
+            raise InputError(f"{choice} {name}: must be one of {', '.join(sorted(known))}")
 
 
 class _OneFile(str):
