@@ -152,7 +152,7 @@ def run_fairseq(monkeypatch):
         # An untrained model generates words until the maximum length, 200 in fairseq.
         if command in ("generate", "interactive") and "--max-len-b" not in words:
             words += ("--max-len-b", 10)
-        arguments = [f"fairseq-{command}", *map(str, words), "--user-dir", USER_DIR]
+        arguments = [f"fairseq-{command.replace('_', '-')}", *map(str, words), "--user-dir", USER_DIR]
         monkeypatch.setattr(sys, "argv", arguments)
         return import_module(f"fairseq_cli.{command}").cli_main()
 

@@ -4,12 +4,14 @@ import inspect
 
 import torch
 import torch.distributed as dist
+from fairseq.data.iterators import EpochBatchIterator
 from fairseq.distributed import LegacyDistributedDataParallel, utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationTask
 
 from ..errors import InputError, flag_of
+from .error_report import fairseq_command
 from .given import Given, names_in
 from .repair import repair, wrap
 
@@ -131,8 +133,20 @@ def translate_the_chosen_part():
     """Let ``fairseq-generate`` translate only the part of the data that ``--num-shards`` and ``--shard-id`` select.
 
     fairseq ignores these flags, and translates all sentences in every part. It reads ``--distributed-world-size`` and
-    ``--distributed-rank`` instead. ``trainer.reading_flags`` calls ``select_part``.
+    ``--distributed-rank`` instead. ``trainer.reading_flags`` calls ``select_part``. A part without a batch is refused. In fairseq,
+    ``fairseq-generate`` then ends in a traceback, and ``fairseq-eval-lm`` prints the perplexity 1.00.
     """
+
+    def next_epoch_itr(original, self, *args, **kwargs):
+        is_scoring = fairseq_command() in ("fairseq-generate", "fairseq-eval-lm")
+        if is_scoring and self.shard_id >= len(self.frozen_batches):
+            raise InputError(
+                f"--shard-id {self.shard_id}: this part is empty, because the data has only {len(self.frozen_batches)} batches; give a "
+                "smaller --num-shards or --batch-size"
+            )
+        return original(self, *args, **kwargs)
+
+    wrap(EpochBatchIterator, "next_epoch_itr", next_epoch_itr)
 
 
 def select_part(parser, flags) -> None:

@@ -142,6 +142,11 @@ def test_parts_of_the_test_set(make_corpus, run_fairseq, tiny_training, tmp_path
         InputError, match="^--num-shards 2: fairseq-interactive translates every line; remove the flag$"
     ):
         run_fairseq("interactive", data, *flags, "--shard-id", 1)
+    flags[-1] = 6
+    with pytest.raises(
+        InputError, match="^--shard-id 5: this part is empty, because the data has only 5 batches; give "
+    ):
+        run_fairseq("generate", data, *flags, "--shard-id", 5)
 
 
 @pytest.mark.parametrize("flags", [(), ("--dataset-impl", "cached")])

@@ -99,6 +99,10 @@ def test_the_context_window_is_part_of_a_block(score_text):
             ("--tokens-per-sample", 2000, "--skip-invalid-size-inputs-valid-test"),
             "all 1 samples are longer than the limit of 8 tokens",
         ),
+        (
+            ("--num-shards", 500, "--shard-id", 499),
+            r"--shard-id 499: this part is empty, because the data has only \d+ batches; give a smaller --num-shards",
+        ),
     ],
 )
 def test_flags_that_skip_tokens_are_refused(score_text, flags, message):
