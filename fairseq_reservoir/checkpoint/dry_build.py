@@ -4,6 +4,7 @@ A built model has the names and shapes of its tensors, but no values. Its slot t
 frozen.
 """
 
+from argparse import Namespace
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -90,6 +91,10 @@ def build_arch(
             with torch.device("meta"):
                 model.register_classification_head(*classes)
     except NEEDS_ITS_TASK as error:
+        if isinstance(error, AttributeError) and isinstance(error.obj, (Namespace, _NoTask)):
+            raise InputError(
+                f"--arch {arch}: cannot be built without data, because it needs {error.name}, which the task reads from the data"
+            ) from error
         reason = in_one_line(f"{type(error).__name__}: {error}")
         raise InputError(f"--arch {arch}: cannot be built with these flags alone: {reason}") from error
     model.flags, model.configuration = args, configuration

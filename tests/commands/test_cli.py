@@ -277,8 +277,11 @@ def test_standard_output_on_a_full_disk():
     "flags, cause",
     [
         ("reservoir_roberta --reservoir-encoder LF --task sentence_prediction --criterion sentence_prediction", None),
-        ("reservoir_roberta --reservoir-encoder LF --task sentence_prediction", "classification_head_name"),
-        ("frozen_s2t_transformer_s --task speech_to_text", "input_feat_per_channel"),
+        (
+            "reservoir_roberta --reservoir-encoder LF --task sentence_prediction",
+            "these flags alone: .*classification_head_name",
+        ),
+        ("frozen_s2t_transformer_s --task speech_to_text", "data, because it needs input_feat_per_channel, "),
     ],
 )
 def test_plans_of_models_with_other_tasks(flags, cause, capsys):
@@ -289,5 +292,4 @@ def test_plans_of_models_with_other_tasks(flags, cause, capsys):
     else:
         with pytest.raises(SystemExit) as refusal:
             cli.main(command)
-        line = str(refusal.value)
-        assert "cannot be built with these flags alone" in line and cause in line and "\n" not in line
+        assert re.search(f": cannot be built with(out)? {cause}.*$", str(refusal.value))
