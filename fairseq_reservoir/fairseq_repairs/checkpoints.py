@@ -1,10 +1,12 @@
 """Repairs of the contents of checkpoints and of how fairseq reads them. The module ``saving`` repairs how fairseq writes them."""
 
 import argparse
+import copyreg
 import re
 
 import torch
 from fairseq import checkpoint_utils, utils
+from fairseq.dataclass.constants import ChoiceEnum, StrEnumMeta
 
 from ..errors import InputError
 from . import numpy_values
@@ -101,6 +103,19 @@ def _is_whole(state_dict, stack, keep):
         return False
     _check_layers(stack, named, depth)
     return True
+
+
+@repair("pickled-choices")
+def pickle_choices():
+    """Let pickle and ``torch.save`` write models with a configuration, such as ``transformer_lm``.
+
+    Their configuration has classes of ``ChoiceEnum``. All these classes are named ``Choices``, so pickle cannot find them by name.
+    """
+
+    def reduce(kind):
+        return (ChoiceEnum, ([*kind.__members__],)) if kind.__name__ == "Choices" else kind.__qualname__
+
+    copyreg.pickle(StrEnumMeta, reduce)
 
 
 def _separates_tied_tensors() -> bool:

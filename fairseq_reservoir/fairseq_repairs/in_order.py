@@ -62,6 +62,7 @@ REPAIRS = (
     # Checkpoints.
     checkpoints.load_no_programs,
     checkpoints.trust_classes_in_checkpoints,
+    checkpoints.pickle_choices,
     checkpoints.prune_each_stack_once,
     checkpoints.store_shared_tensors_once,
     multilingual.load_tensors_outside_the_pairs,

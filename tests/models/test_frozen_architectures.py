@@ -244,7 +244,7 @@ def test_every_parameter_of_fairseqs_presets_has_one_atom(task):
             assert freeze_spec.atom(name) != "other", (arch, name)
 
 
-@pytest.mark.parametrize("arch", ["transformer", "lightconv", "roberta"])  # fairseq's transformer_lm cannot be pickled
+@pytest.mark.parametrize("arch", ["transformer", "lightconv", "roberta", "transformer_lm"])
 def test_models_can_be_pickled(arch):
     model = built(f"frozen_{arch}", ["--freeze", "ffn"])
     copied = pickle.loads(pickle.dumps(model))

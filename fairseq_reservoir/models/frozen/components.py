@@ -127,7 +127,8 @@ def register_frozen() -> None:
         if issubclass(MODEL_REGISTRY[name], DescribedInCheckpoint) or PREFIX + name in MODEL_REGISTRY:
             continue  # models of this package have these flags already
         frozen, dataclass = with_components(MODEL_REGISTRY[name], MODEL_DATACLASS_REGISTRY.get(name))
-        globals().setdefault(frozen.__name__, frozen)  # pickle looks up classes by their names
+        for made in filter(None, (frozen, dataclass)):
+            globals().setdefault(made.__name__, made)  # pickle looks up classes by their names
         # With a dataclass, this also registers an architecture without checks.
         register_model(PREFIX + name, dataclass=dataclass)(frozen)
         for arch in list(architectures):
