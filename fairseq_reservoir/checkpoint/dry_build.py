@@ -26,6 +26,7 @@ from .pretrained_embeddings import building_for_a_checkpoint
 from .without_values import without_values
 
 DEFAULT_WORDS = 10_000
+_MOST_WORDS = 2**31 - 1  # fairseq stores token ids as int32
 # Default task for each base class of models. The task adds its flags to the parser.
 _TASKS = {
     models.FairseqEncoderDecoderModel: "translation",
@@ -104,12 +105,14 @@ def build_arch(
 
 
 def _sizes(given: dict[str, int | None]) -> dict[str, int]:
-    """Replace missing dictionary sizes by the default. Refuse sizes without room for fairseq's special symbols."""
+    """Replace missing dictionary sizes by the default. Refuse sizes that no dictionary can have."""
     sizes = {flag: DEFAULT_WORDS if words is None else words for flag, words in given.items()}
     special = Dictionary().nspecial
     for flag, words in sizes.items():
         if words <= special:
             raise InputError(f"{flag} {words}: must be more than {special}, the number of fairseq's special symbols")
+        if words > _MOST_WORDS:
+            raise InputError(f"{flag} {words}: must be at most {_MOST_WORDS}")
     return sizes
 
 

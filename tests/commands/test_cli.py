@@ -147,6 +147,10 @@ def test_plain_architectures(capsys, arch, row):
             ["--arch=reservoir_transformer", "--source-words=4"],
             "--source-words 4: must be more than 4, the number of fairseq's special",
         ),
+        (
+            ["--arch=reservoir_transformer", f"--source-words={10**21}"],
+            f"--source-words {10**21}: must be at most 2147483647",
+        ),
         (["--arch=transformer", "--encoder-layers=many"], "--encoder-layers: invalid int value: 'many'"),
         (["--arch=reservoir_transformer", "--dropout=x"], "--dropout: invalid float value: 'x'"),
         (["--arch=reservoir_transformer", "--activation-fn=step"], "--activation-fn: invalid choice: 'step'"),
