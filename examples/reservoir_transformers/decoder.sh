@@ -5,7 +5,7 @@ if [[ -n ${DECODER_DEPTH:-} ]]; then
     in_decoder=-decoder-$DECODER_DEPTH
 fi
 if [[ ${DECODER_FROZEN:-0} != 0 ]]; then
-    [[ -n $type && $type != gru ]] || die "DECODER_FROZEN=$DECODER_FROZEN: needs KIND=T, F or C"
+    [[ -n $type ]] || die "DECODER_FROZEN=$DECODER_FROZEN: needs KIND=T, F, G or C"
     model+=(--reservoir-decoder-count "$DECODER_FROZEN")
     in_decoder+=-frozen-$DECODER_FROZEN
 fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A language model of the bytes of enwik8 with reservoirs; prints the bits per byte of the test text ("loss (base 2)").
 #   BIN=FOLDER      made by scripts/prepare_enwik8.sh
-#   KIND=F          L: all layers are trained; T, F or C: kind of the FROZEN reservoirs; drop: LayerDrop skips FROZEN layers on average
+#   KIND=F          L: all layers are trained; T, F, G or C: kind of the FROZEN reservoirs; drop: LayerDrop skips FROZEN layers on average
 #   DEPTH=12        layers, including reservoirs
 #   FROZEN=4        number of reservoirs
 #   RESIDUAL=rezero   residual connections with one trained gain per layer, as in the paper; norm: pre-norm layers

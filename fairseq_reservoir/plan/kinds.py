@@ -30,7 +30,7 @@ class Kind:
         sees_source: whether the layer attends to the source in a decoder.
         own_norm: whether ``--reservoir-norm`` sets the position of the layer's LayerNorm. If False, the LayerNorm has the same position as
             in the model's Transformer layers.
-        refused: maps a stack that cannot have this layer to the reason, as in "G is not allowed in a decoder: <reason>".
+        refused: maps a stack that cannot have this layer to the reason, as in "M is not allowed in a decoder: <reason>".
         even_width: whether the width of the stack must be even.
         heads_divide: whether the number of heads must divide the width of the stack.
         kernel_sizes: whether ``--reservoir-kernel-sizes`` applies to the layer.
@@ -106,7 +106,6 @@ class Kind:
         return self.letters[0]
 
 
-_BOTH_DIRECTIONS = "it reads the whole sentence in both directions, and a decoder cannot see later tokens"
 _MIXES_ALL = "its Fourier transform mixes each token with all later ones, and a decoder cannot see later tokens"
 
 _BY_LETTER: dict[str, Kind] = {}
@@ -218,12 +217,11 @@ for _kind in (
     Kind(
         frozen_letter="G",
         trained_letter="g",
-        name="bidirectional GRU",
-        about="half of the width in each direction",
+        name="GRU",
+        about="in an encoder, it reads in both directions, each with half of the width; in a decoder, it reads from left to right",
         freezes=WHOLE,
         sees_source=False,
         own_norm=True,
-        refused={"decoder": _BOTH_DIRECTIONS},
         even_width=True,
         takes_scalar_noise=False,
         reservoir_type="gru",

@@ -38,7 +38,7 @@ PAPERS = {
     # frozen and trained letter, frozen tensors of the former, own_norm, reservoir_type
     "Transformer": ("T", "L", WHOLE, False, "transformer"),
     "feed-forward": ("F", "f", WHOLE, True, "ffn"),
-    "bidirectional GRU": ("G", "g", WHOLE, True, "gru"),
+    "GRU": ("G", "g", WHOLE, True, "gru"),
     "dynamic convolution": ("C", "c", WHOLE, True, "conv"),
     "Fourier mixing": (None, "M", NOTHING, False, None),
     "static mixing": ("S", "s", ("self_att.mix",), False, None),

@@ -46,18 +46,19 @@ def test_kinds_of_reservoirs(kind, plan, layerdrop, tmp_path):
     assert (generate.beam, generate.tokenizer, generate.post_process) == (5, "moses", "subword_nmt")
 
 
+@pytest.mark.parametrize("kind", ["G", "C"])
 @pytest.mark.parametrize("recipe", ["iwslt14.sh", "wmt14.sh"])
-def test_reservoirs_in_both_stacks(recipe, tmp_path):
-    settings = {"KIND": "C", "DEPTH": "6", "FROZEN": "2", "DECODER_DEPTH": "3", "DECODER_FROZEN": "1"}
+def test_reservoirs_in_both_stacks(recipe, kind, tmp_path):
+    settings = {"KIND": kind, "DEPTH": "6", "FROZEN": "2", "DECODER_DEPTH": "3", "DECODER_FROZEN": "1"}
     train = trained(dry_run(RESERVOIRS / recipe, tmp_path, **settings))
-    assert (train.reservoir_encoder, train.reservoir_decoder) == ("LCLCLL", "LCL")
-    assert train.save_dir == str(tmp_path / "runs" / "C-6-2-decoder-3-frozen-1-1")
+    assert (train.reservoir_encoder, train.reservoir_decoder) == (f"L{kind}L{kind}LL", f"L{kind}L")
+    assert train.save_dir == str(tmp_path / "runs" / f"{kind}-6-2-decoder-3-frozen-1-1")
 
 
-@pytest.mark.parametrize("kind", ["L", "G"])
+@pytest.mark.parametrize("kind", ["L", "drop"])
 def test_kinds_without_reservoirs_in_the_decoder(kind, tmp_path):
     ended = bash(RESERVOIRS / "iwslt14.sh", BIN="x", RUNS=str(tmp_path), DRY_RUN="1", KIND=kind, DECODER_FROZEN="1")
-    assert ended.returncode == 2 and ended.stderr.endswith("DECODER_FROZEN=1: needs KIND=T, F or C\n")
+    assert ended.returncode == 2 and ended.stderr.endswith("DECODER_FROZEN=1: needs KIND=T, F, G or C\n")
 
 
 @pytest.mark.parametrize("gpus, batches", [("8", 1), ("3", 3), ("1", 8), ("0", 8)])

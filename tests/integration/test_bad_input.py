@@ -50,7 +50,7 @@ MISTAKES = {
     ),
     "odd width for G": ("--reservoir-encoder LG --encoder-embed-dim 15 --encoder-attention-heads 3",
                         "--encoder-embed-dim 15: G layers need an even width"),
-    "G in a decoder": ("--reservoir-decoder LG", "--reservoir-decoder 'LG': G is not allowed in a decoder"),
+    "M in a decoder": ("--reservoir-decoder LM", "--reservoir-decoder 'LM': M is not allowed in a decoder"),
     "unknown component": ("--freeze attention", "--freeze 'attention': unknown component 'attention'"),
     "nothing kept": (f"{SUPERMASK} --mask-keep-ratio 0", "--mask-keep-ratio 0: must be greater than 0 and at most 1"),
     "more than all kept": (f"{SUPERMASK} --mask-keep-ratio 1.5", "--mask-keep-ratio 1.5: must be greater than 0 and at most 1"),

@@ -24,7 +24,7 @@ OPTIMIZERS = {
 # Everything that could change a tensor without gradient: weight decay, clipping, a moving average, accumulated gradients.
 PRESSURE = "--weight-decay 0.01 --clip-norm 0.1 --update-freq 2 --store-ema --ema-decay 0.99".split()
 # Every kind of reservoir, and a component that a freeze spec freezes at its initial value.
-BY_HAND = "--reservoir-encoder LTFGC --reservoir-decoder LTFC --freeze encoder.layers.0.fc1".split()
+BY_HAND = "--reservoir-encoder LTFGC --reservoir-decoder LTFGC --freeze encoder.layers.0.fc1".split()
 MODEL = "--reservoir-encoder {encoder} --reservoir-decoder {decoder} --freeze encoder.layers.0.fc1".format(
     **WITH_EVERY_KIND
 ).split()
@@ -68,8 +68,8 @@ def test_frozen_tensors_keep_their_sha256_and_trained_ones_move(toy_data, number
 def test_reservoirs_follow_from_seed_and_name(toy_data):
     run = train(toy_data, *BY_HAND, "--max-update", 1, "--no-save", "--disable-validation")
     random_names = {e.name: e.random_name for e in run.model.slot_table.entries if e.random_name}
-    # T F G C in the encoder and T F C in the decoder, where C has trained attention to the source.
-    assert len(random_names) == (16 + 6 + 10 + 13) + (26 + 6 + 13)
+    # T F G C in each stack. G has two GRUs in the encoder and one in the decoder. The attention of the decoder's C is trained.
+    assert len(random_names) == (16 + 6 + 10 + 13) + (26 + 6 + 6 + 13)
     blank = {name: nn.Parameter(torch.empty_like(run.weights[name])) for name in random_names}
     shapes = {name: tuple(tensor.shape) for name, tensor in blank.items()}
     fill(blank, {name: reservoir_recipe(name, drawn_as, shapes) for name, drawn_as in random_names.items()}, seed=3)

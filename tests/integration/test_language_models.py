@@ -20,7 +20,7 @@ from tests.support.commands import USER_DIR
 TASK = "--task language_modeling --tokens-per-sample 16 --sample-break-mode eos".split()
 SIZES = "--decoder-embed-dim 16 --decoder-ffn-embed-dim 24 --decoder-attention-heads 2 --share-decoder-input-output-embed".split()
 FORMS = {
-    "reservoir": ["--arch", "reservoir_transformer_lm", "--reservoir-decoder", "LTFCS", "--freeze", "decoder.layers.0.ffn"],
+    "reservoir": ["--arch", "reservoir_transformer_lm", "--reservoir-decoder", "LTFGCS", "--freeze", "decoder.layers.0.ffn"],
     "supermask": ["--arch", "supermask_one_layer_transformer_lm", "--decoder-layers", "3"],
     "supermask, embeddings of its own": ["--arch", "supermask_one_layer_transformer_lm", "--decoder-layers", "2", "--mask-share", "none",
                                          "--mask-embeddings", "frozen", "--mask-scope", "row", "--mask-coats", "0.2"],
@@ -101,8 +101,8 @@ def test_training_continues_bit_for_bit_and_another_model_is_refused(trained, to
     assert len(resumed.losses) == 5 and resumed.losses == whole.losses[20:]
     other, said = {
         "reservoir": (
-            ["--reservoir-decoder", "LTFCs"],
-            "--reservoir-decoder LTFCs: the checkpoint was trained with LTFCS",
+            ["--reservoir-decoder", "LTFGCs"],
+            "--reservoir-decoder LTFGCs: the checkpoint was trained with LTFGCS",
         ),
         "supermask": (["--seed", 9], "--mask-seed 9: the checkpoint was trained with 3"),
     }.get(trained.form, (["--mask-scope", "tensor"], "--mask-scope tensor: the checkpoint was trained with row"))

@@ -97,7 +97,7 @@ def test_the_gain_is_the_only_trained_parameter_of_a_frozen_layer(freeze):
 
 @torch.no_grad()
 def test_decoding_token_by_token_equals_teacher_forcing():
-    model = with_gains(build("LT", "TCFSL", rezero=True, reservoir_kernel_sizes="3,7")).double().eval()
+    model = with_gains(build("LT", "TGCFSL", rezero=True, reservoir_kernel_sizes="3,7")).double().eval()
     expected, encoded, state = logits(model, SOURCE, TARGET), model.encoder(SOURCE), {}
     for time in range(TARGET.size(1)):
         step = model.decoder(TARGET[:, : time + 1], encoder_out=encoded, incremental_state=state)[0][:, 0]
@@ -105,7 +105,7 @@ def test_decoding_token_by_token_equals_teacher_forcing():
 
 
 def test_fast_has_the_same_loss_and_gradients():
-    model = with_gains(build_lm(plan="LTFCSL", rezero=True, reservoir_kernel_sizes="3"))
+    model = with_gains(build_lm(plan="LTFGCSL", rezero=True, reservoir_kernel_sizes="3"))
     sample = {"net_input": {"src_tokens": TEXT}, "target": TEXT.roll(-1, 1), "ntokens": TEXT.numel()}
     plain, quick = (copy.deepcopy(model) for _ in range(2))
     criterion = CrossEntropyCriterion(

@@ -56,6 +56,7 @@ def test_encoder_saves_the_weight_gradients(frozen, trained, weights):
         # Keys and values of the attention to the source are computed from source tokens.
         ("T", "L", ATTENTION + ATTENTION // 2 + FEED_FORWARD, ATTENTION // 2),
         ("F", "f", FEED_FORWARD, 0),
+        ("G", "g", 2 * 24 * 8, 0),  # three gates of width 8, from the input and from the state
         ("C", "c", CONVOLUTION + FEED_FORWARD, 0),
     ],
 )

@@ -214,7 +214,6 @@ ADAPTIVE = {"adaptive_input": True, "adaptive_input_cutoff": "9"}
     "arch, options, message",
     [
         ("reservoir_transformer_lm", {"plan": "LM"}, "--reservoir-decoder 'LM': M is not allowed in a decoder: its Fourier transform"),
-        ("reservoir_transformer_lm", {"plan": "LG"}, "--reservoir-decoder 'LG': G is not allowed in a decoder"),
         ("reservoir_transformer_lm", {"plan": "LFs", "scale_fc": True}, "--scale-fc: not supported in s layers; remove the flag"),
         ("reservoir_transformer_lm", {"plan": "TT", "freeze": "emb,out,ln"}, "--freeze emb,out,ln freezes every parameter (decoder TT)"),
         ("reservoir_transformer_lm", {"freeze": "encoder"}, "--freeze 'encoder': 'encoder' matches nothing in this model"),

@@ -16,6 +16,7 @@ from tests.support.beam_searches import generators, model
     "options, reason",
     [
         ({"decoder": "LS"}, "a layer contains StaticMixing"),
+        ({"decoder": "GL"}, "a layer contains CausalGRU"),
         ({"decoder": "CL"}, "a layer contains"),
         ({"decoder": "L", "cross_self_attention": True, "no_cross_attention": True}, "--cross-self-attention"),
         ({"arch": "supermask_one_layer_transformer_tiny"}, "the embedding is MaskedEmbedding"),

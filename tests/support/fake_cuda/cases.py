@@ -148,7 +148,7 @@ def _rounded(group, which, precision, optimizer="sgd"):
     )
 
 
-_LM = "--arch reservoir_transformer_lm --reservoir-decoder LTFCS"
+_LM = "--arch reservoir_transformer_lm --reservoir-decoder LTFGCS"
 _ROBERTA = "--arch reservoir_roberta --reservoir-encoder LTFGCMS"
 _FROZEN = plain_of("translation").replace("--arch ", "--arch frozen_")
 
