@@ -159,6 +159,10 @@ def test_a_missing_file_or_folder(of_numbers, tmp_path):
 @pytest.mark.parametrize(
     "overrides, message",
     [
+        (
+            {"regenerate_weight": True},
+            "^load: 'regenerate_weight': not an option of fairseq; did you mean 'regenerate_weights'\\?$",
+        ),
         ({"bpe": "nonsense"}, "^bpe nonsense: must be one of .*, sentencepiece, subword_nmt$"),
         ({"tokenizer": "nonsense"}, "^tokenizer nonsense: must be one of moses, nltk, space$"),
         ({"bpe": "sentencepiece"}, "^bpe sentencepiece: Missing mandatory value: sentencepiece_model$"),

@@ -34,7 +34,8 @@ def load(
         For an export, the object is a ``Translator``, which is a subclass.
 
     Raises:
-        InputError: the file or the folder is missing or not usable, or the dictionaries differ from those of the training.
+        InputError: the file or the folder is missing or not usable, an option is unknown, or the dictionaries differ from those of the
+            training.
 
     Example:
         >>> from fairseq_reservoir.api import load
@@ -82,7 +83,7 @@ def load_translator(path: str, data: str | None = None, **overrides: Any) -> "Ge
     from ..errors import InputError
     from ..files import check_file
 
-    _check_choices(overrides)
+    _check_overrides(overrides)
     file = Path(path).absolute()
     check_file("path", file)
     if data is None:
@@ -109,11 +110,17 @@ def load_translator(path: str, data: str | None = None, **overrides: Any) -> "Ge
         raise InputError(f"bpe {overrides.get('bpe')}: {str(error).splitlines()[0]}") from error
 
 
-def _check_choices(overrides: dict[str, Any]) -> None:
+def _check_overrides(overrides: dict[str, Any]) -> None:
+    """Refuse a keyword that is no option of fairseq, and an unknown ``bpe`` or ``tokenizer``."""
     from fairseq.registry import REGISTRIES
 
     from ..errors import InputError
+    from ..options.for_fairseq import dictionary_flags
+    from .model_path_checks import flags_of_fairseq
 
+    known_options = flags_of_fairseq() if overrides else set()
+    for option in overrides:
+        dictionary_flags.refuse_unknown("load", option, known_options, "not an option of fairseq")
     for choice in ("bpe", "tokenizer"):
         name, known = overrides.get(choice), REGISTRIES[choice]["registry"]
         if name is not None and name not in known:

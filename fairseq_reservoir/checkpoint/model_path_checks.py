@@ -79,7 +79,7 @@ def check_overrides(path: str, state: dict[str, Any], overrides: dict[str, Any])
     """
     known = {name for place in ("cfg", "args") for name in _names(state.get(place))}
     if unknown := overrides.keys() - known:
-        known |= _flags_of_fairseq()
+        known |= flags_of_fairseq()
         for key in sorted(unknown):
             what = f"neither in the configuration of {path} nor a flag of fairseq"
             dictionary_flags.refuse_unknown("--model-overrides", key, known, what)
@@ -97,7 +97,7 @@ def _names(config: Any) -> Iterator[str]:
             yield from _names(config[name])
 
 
-def _flags_of_fairseq() -> set[str]:
+def flags_of_fairseq() -> set[str]:
     """Return the names of all options in fairseq's dataclasses, and of the flags of its models, tasks and criteria."""
     groups = [field.type for field in dataclasses.fields(FairseqConfig)]
     of_choices = [made for registry in REGISTRIES.values() for made in registry["dataclass_registry"].values()]
@@ -113,7 +113,7 @@ def _flags_of_fairseq() -> set[str]:
         with contextlib.suppress(Exception):  # a user's own class may raise anything
             made.add_args(parser)
     found.update(action.dest for action in parser._actions)
-    found.update((*REGISTRIES, "arch", "task", "model"))
+    found.update((*REGISTRIES, "arch", *(field.name for field in dataclasses.fields(FairseqConfig))))
     return found
 
 
