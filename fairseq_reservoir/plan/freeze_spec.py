@@ -208,7 +208,7 @@ def selected(
     for item, matched in matches:
         anywhere = item.stack is None and item.layers is None
         if not matched and not pruned and not (keeps_trained and anywhere and chosen):
-            atoms = sorted({atom(n) for n in names}, key=(*ATOMS, *ALWAYS_TRAINED).index)
+            atoms = sorted({atom(n) for n in names}.difference(ALWAYS_TRAINED), key=ATOMS.index)
             raise InputError(
                 f"{flag} {spec!r}: {item.text!r} matches nothing in this model; its components: {' '.join(atoms)}"
                 f"{_list_layers(last_layers(names))}"

@@ -28,6 +28,12 @@ def test_one_update_can_freeze_and_unfreeze():
     assert schedule.frozen(6) == {EMB} and schedule.frozen(7) == {n for n in ENCODER if "fc1" in n}
 
 
+def test_gains_and_adapters_are_not_listed_as_components():
+    names = [*NAMES, "encoder.layers.0.rezero_gain", "encoder.layers.0.fc1.frozen_adapter.A"]
+    with pytest.raises(InputError, match="its components: self_att.q cross_att.q fc1 emb; its layers"):
+        schedule_of_flags(names, schedule="0:ln")
+
+
 TIED = {"decoder.embed_tokens.weight": EMB, "decoder.output_projection.weight": EMB}
 
 
