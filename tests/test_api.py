@@ -156,6 +156,14 @@ def test_a_missing_file_or_folder(of_numbers, tmp_path):
         api.load(of_numbers.path, tmp_path / "data")
 
 
+def test_the_subword_model_of_the_training_is_missing(of_numbers, tmp_path):
+    state = torch.load(of_numbers.path, weights_only=False)
+    state["cfg"]["bpe"] = {"_name": "sentencepiece", "sentencepiece_model": "/no/model"}
+    torch.save(state, tmp_path / "checkpoint.pt")
+    with pytest.raises(InputError, match="^bpe sentencepiece: .*/no/model"):
+        api.load(tmp_path / "checkpoint.pt", of_numbers.data)
+
+
 @pytest.mark.parametrize(
     "overrides, message",
     [

@@ -107,7 +107,8 @@ def load_translator(path: str, data: str | None = None, **overrides: Any) -> "Ge
     try:
         return hub_utils.GeneratorHubInterface(found["args"], found["task"], found["models"])
     except (MissingMandatoryValue, OSError) as error:  # in the constructor of the subword model
-        raise InputError(f"bpe {overrides.get('bpe')}: {str(error).splitlines()[0]}") from error
+        name = getattr(found["args"].bpe, "_name", None)
+        raise InputError(f"bpe {name}: {str(error).splitlines()[0]}") from error
 
 
 def _check_overrides(overrides: dict[str, Any]) -> None:
