@@ -11,6 +11,9 @@ Not counted:
 - work per sentence, such as a classification head. In a model with a classification head, the language model head does not run and is not
   counted.
 
+With --rezero, the count is too high for a feed-forward layer (F) above embeddings that are frozen: it includes the gradient of the
+layer's hidden units, which training does not compute.
+
 LayerDrop, --backskip, --freeze-schedule and --checkpoint-activations do not change the counts. RoBERTa's language model head is counted for
 every token, although training applies it only to masked tokens. All clusters of an adaptive softmax are counted. Adaptive inputs are not
 counted.

@@ -28,8 +28,8 @@ class ReservoirTransformerLM(DescribedInCheckpoint, FairseqLanguageModel):
 
     With a plan of only ``L``, the model equals fairseq's ``--arch transformer_lm_big`` of the same sizes bit for bit. Both have LayerNorms
     before the blocks and a final LayerNorm, unlike ``transformer_lm``. The layers are the decoder layers of ``reservoir_transformer``
-    without attention to a source. Therefore frozen layers other than S have no trained parameters. M is not allowed, because it would
-    read later tokens.
+    without attention to a source. Therefore frozen layers other than S have no trained parameters except the gain of ``--rezero``. M is
+    not allowed, because it would read later tokens.
     """
 
     description_flags = description_flags(DEPTHS)
