@@ -122,6 +122,32 @@ def test_fast_has_the_same_loss_and_gradients():
             assert (others[name].grad - parameter.grad).abs().max() < 1e-4 * (1 + parameter.grad.abs().max()), name
 
 
+@pytest.mark.parametrize("adapter", ["lora", "vera"])
+def test_adapters_on_the_model_of_a_checkpoint(adapter):
+    """They start without effect, are trained together with the gains, and can be merged into the frozen matrices."""
+    options = {"encoder": "LTF", "decoder": "TG", "rezero": True, "freeze": "encoder.layers.0.fc1"}
+    trained, model = with_gains(build(**options)).eval(), build(**options, frozen_adapter=adapter)
+    model.load_state_dict(trained.state_dict())
+    assert (logits(model.eval(), SOURCE, TARGET) - logits(trained, SOURCE, TARGET)).abs().max() < 1e-5
+    added = [parameter for name, parameter in model.named_parameters() if "frozen_adapter" in name]
+    for parameter in added:
+        nn.init.normal_(parameter, std=0.1)
+    expected = logits(model.train(), SOURCE, TARGET)
+    expected.logsumexp(-1).sum().backward()
+    gains = [parameter for name, parameter in model.named_parameters() if name.endswith("rezero_gain")]
+    assert added and all(bool(parameter.grad.any()) for parameter in [*added, *gains])
+    model.eval().make_generation_fast_()
+    assert (logits(model, SOURCE, TARGET) - expected).abs().max() < 1e-5
+
+
+def test_layers_to_keep():
+    model = with_gains(build("LTFG", "LGT", rezero=True))
+    pruned = build("LTFG", "LGT", rezero=True, encoder_layers_to_keep="0,2", decoder_layers_to_keep="1,2")
+    pruned.load_state_dict(model.state_dict())
+    gains = [parameter.item() for name, parameter in pruned.named_parameters() if name.endswith("rezero_gain")]
+    assert gains == pytest.approx([0.5, 0.7, 1.0, 1.1])
+
+
 def test_roberta():
     model = with_gains(build_roberta("reservoir_roberta", reservoir_encoder="LTF", rezero=True))
     layers = [name for name, module in model.named_modules() if isinstance(module, nn.LayerNorm)]
