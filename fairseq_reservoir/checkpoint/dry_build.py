@@ -56,18 +56,7 @@ def build_arch(
     Raises:
         InputError: the architecture is unknown, a flag does not exist or has a value of the wrong type, or flags contradict each other.
     """
-    if arch not in models.ARCH_MODEL_REGISTRY:
-        if answer := answer_for_architecture(arch):
-            raise InputError(answer)
-        ours = sorted(name for name in models.MODEL_REGISTRY if name.startswith(("reservoir", "supermask")))
-        raise InputError(
-            f"--arch {arch}: unknown; this plugin has {', '.join(ours)}, their presets, and frozen_ARCH for every fairseq architecture ARCH"
-        )
-    task = next((task for kind, task in _TASKS.items() if issubclass(models.ARCH_MODEL_REGISTRY[arch], kind)), None)
-    if task is None:
-        raise InputError(
-            f"--arch {arch}: only translation models, language models and text encoders can be built without data"
-        )
+    task = _task_of(arch)
     if task != "translation" and target_words is not None:
         raise InputError(
             f"--target-words {target_words}: {arch} has only one dictionary; set its size with --source-words"
@@ -102,6 +91,23 @@ def build_arch(
     if not hasattr(model, "slot_table"):
         model.slot_table = table_of(model, plans={}, seed=args.seed)
     return model
+
+
+def _task_of(arch: str) -> str:
+    """Return the task that builds an architecture. Refuse an unknown architecture, and one that needs data."""
+    if arch not in models.ARCH_MODEL_REGISTRY:
+        if answer := answer_for_architecture(arch):
+            raise InputError(answer)
+        ours = sorted(name for name in models.MODEL_REGISTRY if name.startswith(("reservoir", "supermask")))
+        raise InputError(
+            f"--arch {arch}: unknown; this plugin has {', '.join(ours)}, their presets, and frozen_ARCH for every fairseq architecture ARCH"
+        )
+    task = next((task for kind, task in _TASKS.items() if issubclass(models.ARCH_MODEL_REGISTRY[arch], kind)), None)
+    if task is None:
+        raise InputError(
+            f"--arch {arch}: only translation models, language models and text encoders can be built without data"
+        )
+    return task
 
 
 def _sizes(given: dict[str, int | None]) -> dict[str, int]:
