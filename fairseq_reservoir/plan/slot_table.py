@@ -85,8 +85,8 @@ class Row:
         """State of the row in the printed table. For a partly frozen row, the state lists the frozen components."""
         if self.state != "partly frozen":
             return self.state
-        names = [e.name for e in self.entries if e.atom not in ALWAYS_TRAINED]
-        frozen = [e.name for e in self.entries if not e.trained and e.atom not in ALWAYS_TRAINED]
+        entries = [e for e in self.entries if e.atom not in ALWAYS_TRAINED]
+        names, frozen = [e.name for e in entries], [e.name for e in entries if not e.trained]
         return f"frozen: {freeze_spec.summary(frozen, names)}" if len(frozen) < len(names) else "frozen"
 
 
