@@ -116,12 +116,9 @@ def _check_overrides(overrides: dict[str, Any]) -> None:
     from fairseq.registry import REGISTRIES
 
     from ..errors import InputError
-    from ..options.for_fairseq import dictionary_flags
-    from .model_path_checks import flags_of_fairseq
+    from .model_path_checks import refuse_unknown_options
 
-    known_options = flags_of_fairseq() if overrides else set()
-    for option in overrides:
-        dictionary_flags.refuse_unknown("load", option, known_options, "not an option of fairseq")
+    refuse_unknown_options("load", overrides, "not an option of fairseq")
     for choice in ("bpe", "tokenizer"):
         name, known = overrides.get(choice), REGISTRIES[choice]["registry"]
         if name is not None and name not in known:
