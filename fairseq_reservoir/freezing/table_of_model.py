@@ -4,6 +4,7 @@ from fairseq.models.transformer import TransformerDecoderBase
 from torch import nn
 
 from ..layers.adapters.adapted_linear import AdaptedLinear
+from ..layers.base import Slot
 from ..masks.masked_embedding import MaskedEmbedding, TiedProjection
 from ..masks.masked_linear import MaskedLinear
 from ..masks.rounded_weight import RoundedEmbedding, SharedLinear
@@ -71,9 +72,19 @@ def flow_of(model) -> Flow:
             f"{n}.weight" for n, m in modules.items() if isinstance(m, AdaptedLinear) and not m.apart
         ),
         lookups=frozenset(f"{n}.weight" for n, m in modules.items() if isinstance(m, nn.Embedding)),
+        first_sublayers=_first_sublayers(modules),
         source_unread=alone and hasattr(model, "encoder") and not both,
         source_and_target=both,
     )
+
+
+def _first_sublayers(modules):
+    """Return the first sublayer of each layer of this package or of a user that has a gain, as in ``Flow.first_sublayers``."""
+    return {
+        plain(name): plain(f"{name}.{next(iter(module._modules))}.")
+        for name, module in modules.items()
+        if isinstance(module, Slot) and module.rezero_gain is not None
+    }
 
 
 def _masked_matrices(modules):

@@ -11,9 +11,6 @@ Not counted:
 - work per sentence, such as a classification head. In a model with a classification head, the language model head does not run and is not
   counted.
 
-With --rezero, the count is too high for a feed-forward layer (F) above embeddings that are frozen: it includes the gradient of the
-layer's hidden units, which training does not compute.
-
 LayerDrop, --backskip, --freeze-schedule and --checkpoint-activations do not change the counts. RoBERTa's language model head is counted for
 every token, although training applies it only to masked tokens. All clusters of an adaptive softmax are counted. Adaptive inputs are not
 counted.
@@ -46,6 +43,8 @@ class Flow:
             of the whole matrix.
         with_adapter_added: names of the matrices to which an adapter is added before the product.
         lookups: names of the weights of embeddings. A token selects a row of such a matrix, without a product.
+        first_sublayers: name of a layer with a gain (--rezero) -> prefix of the names of its first sublayer's tensors. The products of this
+            sublayer come before the first use of the gain. In a layer without an entry, the first sublayer is the self-attention.
         source_unread: true if no decoder layer attends to the encoder's output.
         source_and_target: whether the decoder's self-attention also attends to the source (--cross-self-attention).
     """
@@ -55,6 +54,7 @@ class Flow:
     row_gains: Mapping[str, str] = field(default_factory=dict)
     with_adapter_added: frozenset[str] = frozenset()
     lookups: frozenset[str] = frozenset()
+    first_sublayers: Mapping[str, str] = field(default_factory=dict)
     source_unread: bool = False
     source_and_target: bool = False
 
@@ -96,7 +96,7 @@ def per_token(tensors: Iterable[Tensor], flow: Flow) -> dict[str, tuple[int, int
         )
         # If we cannot tell where a decoder reads the source, we assume that its first layer does.
         trained[stack] = stack == "elsewhere" or (stack == "decoder" and not finds_source and trained["encoder"])
-        for group in _in_forward_order(stacks[stack], flow.norm_first):
+        for group in _in_forward_order(stacks[stack], flow):
             _count_group(group, stack, trained, counted, flow.source_and_target)
     if flow.source_unread:
         counted |= {t.name: (counted[t.name][0], 0) for t in stacks["encoder"]}
@@ -137,7 +137,7 @@ def _reads(attention: str, name: str) -> bool:
     return name.startswith("decoder.") and re.search(rf"\.{attention}\.[kv]_proj\.", name) is not None
 
 
-def _in_forward_order(tensors: list[Tensor], norm_first: frozenset[str]) -> Iterator[list[Tensor]]:
+def _in_forward_order(tensors: list[Tensor], flow: Flow) -> Iterator[list[Tensor]]:
     """Yield the tensors of each step of a stack's forward pass, in the order of the steps. The tensors of one step are used in parallel."""
     unknown = {_layer(t.name) for t in tensors if _layer(t.name) and _step_in_layer(t.name, False) is None}
     keyed: list[tuple[tuple[int, ...], Tensor]] = []
@@ -152,11 +152,23 @@ def _in_forward_order(tensors: list[Tensor], norm_first: frozenset[str]) -> Iter
         elif layer in unknown:
             key = (_LAYERS, _depth(layer), count)
         else:
-            key = (_LAYERS, _depth(layer), _step_in_layer(tensor.name, layer in norm_first) or 0)
+            key = (_LAYERS, _depth(layer), _step_in_layer(tensor.name, layer in flow.norm_first) or 0)
         keyed.append((key, tensor))
+    keyed = [(_after_first_sublayer(key, tensor, keyed, flow), tensor) for key, tensor in keyed]
     keyed.sort(key=lambda pair: pair[0])
     for _, group in groupby(keyed, key=lambda pair: pair[0]):
         yield [tensor for _, tensor in group]
+
+
+def _after_first_sublayer(
+    key: tuple[int, ...], tensor: Tensor, keyed: list[tuple[tuple[int, ...], Tensor]], flow: Flow
+) -> tuple[int, ...]:
+    """Return the sort key of a tensor. The key of a gain comes directly after those of its layer's first sublayer, if that has tensors."""
+    prefix = flow.first_sublayers.get(_layer(tensor.name) or "")
+    if prefix is None or not tensor.name.endswith(".rezero_gain"):
+        return key
+    of_first = [other for other, t in keyed if t.name.startswith(prefix)]
+    return (*max(of_first), 1) if of_first else key
 
 
 def _layer(name: str) -> str | None:

@@ -14,9 +14,12 @@ from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.layers import BUILDERS
+from fairseq_reservoir.layers.own_kinds import WHOLE, FeedForward, Kind, register_kind
+from fairseq_reservoir.plan import kinds
 from fairseq_reservoir.plan.kinds import kind_of
 from tests.support.building import build, build_lm, build_roberta, build_supermask, loss, pad, sentences
-from tests.support.letters import LETTERS, RESERVOIRS, named
+from tests.support.letters import LETTERS, RESERVOIRS, everywhere, named
 
 SOURCE, TARGET = 10, 8
 FEED_FORWARD = 8 * 12 + 12 * 8
@@ -254,6 +257,26 @@ SLOW = {
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in MODELS])
 def test_the_table_equals_torchs_count(name):
     model = MODELS[name]()
+    assert said(model) == counted(model)
+
+
+@pytest.mark.parametrize("stack, letter", everywhere(LETTERS))
+def test_a_gain_is_used_after_the_first_sublayer(stack, letter):
+    """With frozen embeddings, the backward pass of the lowest layer ends at its gain, which multiplies the first sublayer's output."""
+    options = {"encoder": "L", "decoder": "L", "freeze": "emb", "rezero": True, "reservoir_kernel_sizes": "3"}
+    model = build(**options | {stack: f"{letter}L"})
+    assert said(model) == counted(model)
+
+
+def test_a_gain_of_a_users_kind(monkeypatch):
+    monkeypatch.setattr(kinds, "_BY_LETTER", dict(kinds._BY_LETTER))
+    monkeypatch.setitem(BUILDERS, "Q", None)  # removed again after the test
+    about = {"name": "two feed-forward blocks", "about": "for this test", "sees_source": False, "own_norm": True}
+    register_kind(
+        Kind(frozen_letter="Q", trained_letter="q", freezes=WHOLE, **about),
+        lambda config, stack: {"unit": FeedForward(config), "other": FeedForward(config)},
+    )
+    model = build_lm(plan="QL", freeze="emb", rezero=True)
     assert said(model) == counted(model)
 
 
