@@ -24,6 +24,7 @@ from . import (
     pretrained_bart,
     processes,
     recomputation,
+    retained_dropout,
     saving,
     start_up,
     stopping,
@@ -96,6 +97,7 @@ REPAIRS = (
     # Translation.
     unknown_words.replace_unknown_words,
     diverse_beams.find_overlaps_of_each_sentence,
+    retained_dropout.match_class_names,
     pretrained_bart.let_the_task_find_its_flags,
     # Processes.
     cpu_launch.start_processes_on_cpus,

@@ -111,6 +111,8 @@ class SearchFlags:
     diverse_beam_groups: int = -1
     diversity_rate: float = -1.0
     match_source_len: bool = False
+    retain_dropout: bool = False
+    retain_dropout_modules: Any = None
 
 
 @dataclass

@@ -29,6 +29,8 @@ def check(flags: Namespace) -> None:
         raise InputError(f"--diverse-beam-groups {groups}: must divide --beam, {beam}")
     if not search.max_len_a and search.min_len > search.max_len_b:
         raise InputError(f"--min-len {search.min_len}: must be at most --max-len-b, {search.max_len_b}")
+    if search.retain_dropout_modules is not None and not search.retain_dropout:
+        raise InputError(f"--retain-dropout-modules {search.retain_dropout_modules}: needs --retain-dropout")
 
 
 def _check_sampling(search: SearchFlags, prints: bool) -> None:
