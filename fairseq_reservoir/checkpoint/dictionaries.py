@@ -25,12 +25,17 @@ def describe(task: Any) -> dict[str, dict[str, Any]]:
     }
 
 
-def task_of_config(config: Any, data: str | None) -> Any:
+# End of the message of the Exception that fairseq raises if no file name of a folder has the form SPLIT.LANGUAGE-LANGUAGE.LANGUAGE.idx.
+_NO_LANGUAGES = "infer language pair, please provide it explicitly"
+
+
+def task_of_config(config: Any, data: str | None, flag: str = "--data") -> Any:
     """Set up the task of a checkpoint with its dictionaries.
 
     Args:
         config: fairseq's configuration.
         data: folder of the dictionaries; None for the folder in the configuration.
+        flag: the flag or the positional argument that gives ``data``, for error messages.
 
     Raises:
         InputError: the dictionaries are missing, or the task is not registered.
@@ -48,13 +53,23 @@ def task_of_config(config: Any, data: str | None) -> Any:
             raise
         advice = "" if data else "; give the folder of the dictionaries with --data"
         raise InputError(
-            f"{folder_of(config, data)}: does not contain the dictionaries of the checkpoint ({' '.join(str(error).split())}){advice}"
+            f"{folder_of(config, data, flag)}: does not contain the dictionaries of the checkpoint ({_reason(error)}){advice}"
         ) from error
 
 
-def folder_of(config: Any, data: str | None) -> str:
+def _reason(error: Exception) -> str:
+    """Say which file is missing in the folder, or which line of a dictionary is damaged."""
+    missing = error.__cause__  # ``building.setup_task`` adds flags of fairseq's commands to the message
+    if isinstance(missing, FileNotFoundError) and missing.filename:
+        return f"{missing.filename}: no such file"
+    reason = " ".join(str(error).split())
+    no_languages = "no file such as train.en-de.en.idx, whose name shows the languages"
+    return no_languages if reason.endswith(_NO_LANGUAGES) else reason
+
+
+def folder_of(config: Any, data: str | None, flag: str = "--data") -> str:
     """Return the text that names the dictionaries' folder in an error message. The arguments are those of ``task_of_config``."""
-    return f"--data {data}" if data else f"DATA {config.task.data} (named in the checkpoint)"
+    return f"{flag} {data}" if data else f"DATA {config.task.data} (named in the checkpoint)"
 
 
 def languages_in(data: str | None) -> tuple[str | None, str | None]:

@@ -77,7 +77,7 @@ class ProbedModel:
         self.depths = _depths(opened, model, self.stack)
         if not os.path.isdir(data):
             raise InputError(f"DATA {data}: no such folder")
-        self._task = dictionaries.task_of_config(opened.config, data)
+        self._task = dictionaries.task_of_config(opened.config, data, flag="DATA")
         dictionaries.check(f"DATA {data}", dictionaries_of(opened.state), self._task)
         self.dictionary = self._task.source_dictionary
         self._data = data

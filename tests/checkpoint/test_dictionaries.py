@@ -42,6 +42,16 @@ def test_errors_of_dictionaries(monkeypatch, error, is_said):
     )
 
 
+def test_a_folder_without_languages(tmp_path):
+    config = OmegaConf.create({"task": {"_name": "translation", "source_lang": None, "target_lang": None}})
+    with pytest.raises(InputError) as raised:
+        task_of_config(config, str(tmp_path), flag="DATA")
+    assert str(raised.value) == (
+        f"DATA {tmp_path}: does not contain the dictionaries of the checkpoint"
+        " (no file such as train.en-de.en.idx, whose name shows the languages)"
+    )
+
+
 def test_a_folder_that_was_not_given_is_not_called_data(monkeypatch):
     """The checkpoint names the folder of its training, which another machine does not have."""
     monkeypatch.setitem(TASK_REGISTRY, "own", OwnTask)

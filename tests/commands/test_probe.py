@@ -92,6 +92,16 @@ def test_other_dictionaries(of_numbers, toy_data):
     assert f"DATA {toy_data}: the source dictionary" in message and "differs from that of the training" in message
 
 
+def test_a_folder_without_dictionaries(of_numbers, tmp_path):
+    """The command has no option --data, so the message names the positional argument."""
+    missing = f"DATA {tmp_path}: does not contain the dictionaries of the checkpoint ("
+    assert f"{missing}no file such as train.en-de.en.idx, " in refused(of_numbers.path, tmp_path)
+    (tmp_path / "train.en-de.en.idx").touch()
+    assert refused(of_numbers.path, tmp_path).endswith(f"{missing}{tmp_path}/dict.en.txt: no such file)")
+    (tmp_path / "dict.en.txt").write_text("a b c\n")
+    assert f"{missing}{tmp_path}/dict.en.txt: line 1, 'a b c', must be a word" in refused(of_numbers.path, tmp_path)
+
+
 def test_too_few_sentences(of_numbers, toy_data, tmp_path):
     for name in ("dict.en.txt", "dict.de.txt"):
         (tmp_path / name).symlink_to(of_numbers.data / name)
