@@ -60,14 +60,17 @@ def read_references(path: str | None) -> list[str] | None:
     """Read the lines of the file that ``--references`` names. The file may be a pipe.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: the file cannot be read, or has no text.
     """
     if path is None:
         return None
     try:
-        return lines_of(Path(path).read_bytes().decode())
+        text = Path(path).read_bytes().decode()
     except (OSError, ValueError) as error:
         raise InputError(f"--references {path}: cannot be read as text ({why(error)})") from error
+    if not text.removeprefix("\ufeff").strip():
+        raise InputError(f"--references {path}: has no text; give a file with one reference per line")
+    return lines_of(text)
 
 
 def lines_of(text: str) -> list[str]:

@@ -342,6 +342,7 @@ def test_a_folder_with_other_things_is_left_alone(study, tmp_path):
         ({"against": "colour"}, "--against colour: the configurations of the runs do not have this key"),
         ({"horizon": -1.0}, "--horizon -1: must be a positive number of seconds"),
         ({"references": "/nowhere/test.de"}, "--references /nowhere/test.de: cannot be read"),
+        ({"references": "/dev/null"}, "--references /dev/null: has no text; give a file with one reference per line"),
     ],
 )
 def test_errors_come_before_anything_is_written(study, tmp_path, options, message):

@@ -137,6 +137,9 @@ def test_other_references(run, tmp_path):
     assert read_test(run.folder, REFERENCES[:-1]).bleu is None
     with pytest.raises(InputError, match="--references .*nowhere: cannot be read as text"):
         read_references(tmp_path / "nowhere")
+    (tmp_path / "blank").write_text("\ufeff\n \n")
+    with pytest.raises(InputError, match="--references .*blank: has no text"):
+        read_references(tmp_path / "blank")
 
 
 def test_another_bleu_in_the_folder_is_named(run):
