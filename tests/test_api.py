@@ -164,6 +164,22 @@ def test_the_subword_model_of_the_training_is_missing(of_numbers, tmp_path):
         api.load(tmp_path / "checkpoint.pt", of_numbers.data)
 
 
+def test_an_export_with_its_own_subword_model(of_numbers, with_text):
+    """Another subword model needs the folder of the dictionaries."""
+    pieces = {"bpe": "sentencepiece", "sentencepiece_model": str(of_numbers.pieces)}
+    with pytest.raises(InputError) as error:
+        api.load(with_text, **pieces)
+    assert str(error.value) == (
+        f"bpe sentencepiece: {with_text} contains its own tokenizer and subword model; remove bpe and sentencepiece_model, or add "
+        "data=FOLDER with the folder of the dictionaries to use another one"
+    )
+    for one in ({"tokenizer": "moses"}, {"sentencepiece_model": "/no/model"}):
+        with pytest.raises(InputError, match=f"^{next(iter(one))} .*; remove {next(iter(one))}, or add data=FOLDER"):
+            api.load(with_text, **one)
+    expected = api.load(with_text, bpe=None).translate("one hundred and two")
+    assert api.load(with_text, of_numbers.data, **pieces).translate("one hundred and two") == expected
+
+
 @pytest.mark.parametrize(
     "overrides, message",
     [

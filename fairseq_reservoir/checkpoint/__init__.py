@@ -27,7 +27,8 @@ def load(
     Args:
         path: path of an export (``*.safetensors``) or a checkpoint.
         data: folder with the dictionaries. For a checkpoint, the default is the folder of its training data.
-        overrides: values of fairseq's options by name.
+        overrides: values of fairseq's options by name. ``bpe``, ``tokenizer`` and their options are refused for an export with its own
+            subword model, unless ``data`` is given. With ``data``, fairseq uses them and ignores the subword model in the export.
 
     Returns:
         fairseq's ``GeneratorHubInterface``. ``translate`` takes a sentence or a list of sentences, and ``models[0]`` is the model.

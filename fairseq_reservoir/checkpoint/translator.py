@@ -10,6 +10,7 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.hub_utils import GeneratorHubInterface
+from fairseq.registry import REGISTRIES
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -23,6 +24,8 @@ from ..text.pieces import Pieces
 from ..text.translated_lines import Hypothesis as Hypothesis, PartHypothesis, translate_lines
 from . import damage, dictionaries, export_file
 from .text_of_export import text_of_export
+
+_PIECES = ("bpe", "tokenizer")  # fairseq's options that choose a subword model and a tokenizer
 
 
 class Translator(GeneratorHubInterface):
@@ -145,11 +148,26 @@ def open_translator(path: str, **overrides: Any) -> Translator:
     """Open the translator of an export with text parts.
 
     Raises:
-        InputError: the export has no text parts, or is not usable.
+        InputError: the export has no text parts, or is not usable, or ``overrides`` names another tokenizer or subword model.
     """
     with damage.reading(path):
         text = text_of_export(path)
+    _refuse_other_pieces(path, overrides)
     return Translator(str(path), text, **overrides)
+
+
+def _refuse_other_pieces(path: str, overrides: dict[str, Any]) -> None:
+    """Refuse options of fairseq's tokenizers and subword models, because the export's own are used."""
+    names = set(_PIECES)
+    for choice in _PIECES:
+        for config in REGISTRIES[choice]["dataclass_registry"].values():
+            names |= {field.name for field in fields(config)} - set(vars(TranslationConfig()))
+    given = [name for name in sorted(names & overrides.keys(), key=lambda n: (n not in _PIECES, n)) if overrides[name]]
+    if given:
+        raise InputError(
+            f"{given[0]} {overrides[given[0]]}: {path} contains its own tokenizer and subword model; remove {' and '.join(given)}, or add "
+            "data=FOLDER with the folder of the dictionaries to use another one"
+        )
 
 
 def check_numbers(numbers: dict[str, Any]) -> None:
