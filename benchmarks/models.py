@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import re
 import shlex
 import warnings
 
@@ -18,6 +19,7 @@ COMMON = (
     f"--task dummy_mt --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --share-all-embeddings {TRAINING}"
 )
 MASKED = f"--task dummy_masked_lm --criterion masked_lm {TRAINING}"
+LANGUAGE_MODEL = f"--task dummy_lm --criterion cross_entropy {TRAINING}"
 MASKED_SHARE = 0.15
 
 
@@ -34,18 +36,25 @@ def build(flags, shape):
     """Build configuration, task and model from ``flags``.
 
     Args:
-        flags: flags of fairseq-train, which override ``COMMON``. A RoBERTa trains as a masked language model, with ``MASKED``.
+        flags: flags of fairseq-train, which override ``COMMON``. A RoBERTa trains as a masked language model, with ``MASKED``, and an
+            architecture whose name has ``_lm`` as a language model, with ``LANGUAGE_MODEL``.
         shape: options of the command line: words, length, max_tokens, seed, device.
     """
     lengths, common = f"--src-len {shape.length} --tgt-len {shape.length}", COMMON
     if "roberta" in flags:
         lengths, common = f"--tokens-per-sample {shape.length}", MASKED
+    elif is_language_model(flags):
+        lengths, common = f"--tokens-per-sample {shape.length}", LANGUAGE_MODEL
     sizes = f"--dict-size {shape.words} {lengths} --max-tokens {shape.max_tokens}"
     words = shlex.split(f"{common} {sizes} --seed {shape.seed} {'--cpu' if shape.device == 'cpu' else ''} {flags}")
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
     utils.set_torch_seed(cfg.common.seed)
     task = tasks.setup_task(cfg.task)
     return cfg, task, task.build_model(cfg.model)
+
+
+def is_language_model(flags):
+    return re.search(r"--arch \S*_lm", flags) is not None
 
 
 def sentences_of(shape):

@@ -1,11 +1,12 @@
-"""Memory and speed of translation with --regenerate-weights, compared with the stored model.
+"""Memory and speed of translation and scoring with --regenerate-weights, compared with the stored model.
 
-Arms and batches are those of ``generation_time``. The first arm is the baseline. Columns other than the ratio of seconds:
+Arms and batches are those of ``generation_time``. A language model scores the batch by fairseq's SequenceScorer, as in fairseq-eval-lm.
+The first arm is the baseline. Columns other than the ratio of seconds:
 
 weights: MiB of the model's tensors when it is ready, without the table of sinusoidal positions;
 resident: growth of the process's resident memory in MiB until the model is ready;
 peak: peak growth in MiB from the start, which includes building the model;
-translating: peak growth in MiB once the model is ready.
+running: peak growth in MiB once the model is ready.
 
 Memory is measured in a separate process for each arm. It needs Linux.
 
@@ -22,7 +23,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fairseq import utils
 from fairseq.modules import SinusoidalPositionalEmbedding
+from fairseq.sequence_scorer import SequenceScorer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import models, pairs  # noqa: E402
@@ -36,8 +39,32 @@ DEFAULT_ARMS = (
 )
 COLUMNS = [
     ("seconds per batch", "seconds", ".3f"),
-    *((f"{what}, MiB", what, ".1f") for what in ("weights", "resident", "peak", "translating")),
+    *((f"{what}, MiB", what, ".1f") for what in ("weights", "resident", "peak", "running")),
 ]
+
+
+class Scoring:
+    """A language model that scores a batch, as in fairseq-eval-lm. The arguments are those of ``Arm``."""
+
+    def __init__(self, name, flags, shape):
+        self.name, self.flags, self.clock = name, flags, pairs.clock_of(shape)
+        cfg, task, model = models.build(flags, shape)
+        model.prepare_for_inference_(cfg)
+        self.models = [model.to(shape.device)]
+        self.scorer = SequenceScorer(task.target_dictionary)
+        batch = models.random_batch(task.target_dictionary, shape)
+        del batch["net_input"]["prev_output_tokens"]
+        self.batch = utils.apply_to_sample(lambda tensor: tensor.to(shape.device), batch)
+
+    def step(self):
+        """Score the batch. Return its seconds."""
+        started = self.clock()
+        self.scorer.generate(self.models, self.batch)
+        return self.clock() - started
+
+
+def arm_of(name, flags, shape):
+    return (Scoring if models.is_language_model(flags) else Arm)(name, flags, shape)
 
 
 def weights_of(model):
@@ -57,13 +84,13 @@ def memory_of(name, flags, arguments):
 
 def print_memory(name, flags, given):
     before = _status("VmRSS")
-    arm = Arm(name, flags, given)
+    arm = arm_of(name, flags, given)
     found = {"weights": weights_of(arm.models[0]), "resident": _status("VmRSS") - before}
     built = _status("VmHWM")
     Path("/proc/self/clear_refs").write_text("5")  # sets VmHWM to the present size
     arm.step()
-    translating = _status("VmHWM")
-    print(json.dumps(found | {"peak": max(built, translating) - before, "translating": translating - before}))
+    running = _status("VmHWM")
+    print(json.dumps(found | {"peak": max(built, running) - before, "running": running - before}))
 
 
 def _status(field):
@@ -92,7 +119,7 @@ def main(arguments=None):
     models.import_plugin(given.threads)
     if given.only:
         return print_memory(*given.only, given)
-    found = pairs.measure([Arm(name, flags, given) for name, flags in given.arm], given.pairs, given.warm_up)
+    found = pairs.measure([arm_of(name, flags, given) for name, flags in given.arm], given.pairs, given.warm_up)
     found = [result | memory_of(*arm, arguments) for result, arm in zip(found, given.arm)]
     batch = f"{models.sentences_of(given)} sentences of {given.length} tokens, beam {given.beam}, hypotheses of {given.length} tokens"
     facts = pairs.surroundings(given.device, given.pairs) | {"batch": batch, "words": given.words}

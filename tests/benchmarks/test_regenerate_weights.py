@@ -26,5 +26,14 @@ def test_a_run(tmp_path):
     assert result["promise"] == {"arm": "bits", "at_most": 0.0001, "holds": False}
     folded, bits = result["arms"]
     assert bits["weights"] < folded["weights"] / 8 and bits["ratio"] > 0
-    assert all(arm["peak"] >= arm["translating"] >= arm["resident"] for arm in (folded, bits))
+    assert all(arm["peak"] >= arm["running"] >= arm["resident"] for arm in (folded, bits))
     assert "weights, MiB" in (tmp_path / "out.md").read_text()
+
+
+@pytest.mark.slow
+def test_language_models_score_the_batch(tmp_path):
+    arch = "--arch frozen_transformer_lm --freeze ffn --frozen-init glorot --decoder-layers 2 --decoder-embed-dim 32"
+    sizes = "--pairs 2 --warm-up 1 --words 100 --length 3 --max-tokens 6 --threads 1".split()
+    arms = ["--arm", f"stored: {arch}", "--arm", f"drawn: {arch} --regenerate-weights"]
+    stored, drawn = regenerate_weights.main([*sizes, *arms, "--output", tmp_path / "out"])["arms"]
+    assert drawn["weights"] < stored["weights"] and drawn["ratio"] > 0
