@@ -121,7 +121,9 @@ def main(arguments=None):
         return print_memory(*given.only, given)
     found = pairs.measure([arm_of(name, flags, given) for name, flags in given.arm], given.pairs, given.warm_up)
     found = [result | memory_of(*arm, arguments) for result, arm in zip(found, given.arm)]
-    batch = f"{models.sentences_of(given)} sentences of {given.length} tokens, beam {given.beam}, hypotheses of {given.length} tokens"
+    batch = f"{models.sentences_of(given)} sentences of {given.length} tokens"
+    if not all(models.is_language_model(flags) for _, flags in given.arm):
+        batch += f", beam {given.beam}, hypotheses of {given.length} tokens"
     facts = pairs.surroundings(given.device, given.pairs) | {"batch": batch, "words": given.words}
     result = {"surroundings": facts, "arms": found}
     if given.promise:

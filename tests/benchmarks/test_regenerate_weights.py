@@ -37,3 +37,4 @@ def test_language_models_score_the_batch(tmp_path):
     arms = ["--arm", f"stored: {arch}", "--arm", f"drawn: {arch} --regenerate-weights"]
     stored, drawn = regenerate_weights.main([*sizes, *arms, "--output", tmp_path / "out"])["arms"]
     assert drawn["weights"] < stored["weights"] and drawn["ratio"] > 0
+    assert "The batch has 2 sentences of 3 tokens. " in (tmp_path / "out.md").read_text()
