@@ -158,11 +158,9 @@ def open_translator(path: str, **overrides: Any) -> Translator:
 
 def _refuse_other_pieces(path: str, overrides: dict[str, Any]) -> None:
     """Refuse options of fairseq's tokenizers and subword models, because the export's own are used."""
-    names = set(_PIECES)
-    for choice in _PIECES:
-        for config in REGISTRIES[choice]["dataclass_registry"].values():
-            names |= {field.name for field in fields(config)} - set(vars(TranslationConfig()))
-    given = [name for name in sorted(names & overrides.keys(), key=lambda n: (n not in _PIECES, n)) if overrides[name]]
+    configs = [config for choice in _PIECES for config in REGISTRIES[choice]["dataclass_registry"].values()]
+    options = {field.name for config in configs for field in fields(config)} - vars(TranslationConfig()).keys()
+    given = [name for name in (*_PIECES, *sorted(options)) if overrides.get(name)]
     if given:
         raise InputError(
             f"{given[0]} {overrides[given[0]]}: {path} contains its own tokenizer and subword model; remove {' and '.join(given)}, or add "
