@@ -27,14 +27,24 @@ COMMANDS = {command: number for number, row in ROWS.items() for command in re.fi
 RECIPES = sorted(command for command in COMMANDS if " bash " in f" {command}")
 GRIDS = sorted(command for command in COMMANDS if command.startswith("fairseq-reservoir sweep"))
 SIZES = sorted(command for command in COMMANDS if command.startswith("fairseq-reservoir size"))
-# Commands that need a trained model: the beginning of the command, and the test that runs it.
+# Commands that need a trained model: the beginning of the command, and a test file with the text that shows that it runs this command.
 WITH_A_MODEL = {
-    "fairseq-reservoir report": "tests/studies/report/test_report.py",
-    "fairseq-reservoir export": "tests/commands/test_export.py",
-    "fairseq-reservoir probe": "tests/commands/test_probe.py",
-    "fairseq-reservoir dump-embeddings": "tests/examples/test_recipes_of_papers.py",
-    "VECTORS=": "tests/examples/test_recipes_of_papers.py",
-    "fairseq-generate": "tests/checkpoint/test_fairseq_loader.py",
+    "fairseq-reservoir report runs/iwslt14 --out report --horizon": (
+        "tests/studies/report/test_report.py",
+        '"--horizon"',
+    ),
+    "fairseq-reservoir export checkpoints/checkpoint_best.pt model.safetensors --compact": (
+        "tests/checkpoint/test_model_card.py",
+        '"--compact"',
+    ),
+    "fairseq-reservoir export checkpoints/checkpoint_best.pt model.safetensors --regenerate": (
+        "tests/checkpoint/test_export.py",
+        '"--regenerate"',
+    ),
+    "fairseq-reservoir probe": ("tests/commands/test_probe.py", '"probe"'),
+    "fairseq-reservoir dump-embeddings": ("tests/examples/test_recipes_of_papers.py", '"dump-embeddings"'),
+    "VECTORS=": ("tests/examples/test_recipes_of_papers.py", "VECTORS="),
+    "fairseq-generate": ("tests/checkpoint/test_fairseq_loader.py", '"--model-overrides"'),
 }
 
 
@@ -56,7 +66,7 @@ def test_figures_of_papers_are_marked_and_gaps_are_named(number):
 def test_every_command_is_tested():
     others = set(COMMANDS) - {*RECIPES, *GRIDS, *SIZES}
     assert others and all(command.startswith(tuple(WITH_A_MODEL)) for command in others), others
-    assert all((ROOT / test).exists() for test in WITH_A_MODEL.values())
+    assert all(text in (ROOT / test).read_text() for test, text in WITH_A_MODEL.values())
     assert {re.search(r"examples/(\S+)", command)[1] for command in RECIPES} <= MINI.keys()
 
 

@@ -217,6 +217,18 @@ def test_aucc_over_four_axes(study):
     assert table[ODD]["over GFLOP: AUCC"] == ""  # no slot table in its log
 
 
+@pytest.mark.parametrize("horizon", [9.0, 1000.0])  # seconds: before the last validation, and after it
+def test_aucc_up_to_a_given_horizon(study, tmp_path, horizon):
+    runs, default = study
+    main(["report", str(runs), "--out", str(tmp_path / "out"), "--horizon", str(horizon)])
+    given, before = read_csv(tmp_path / "out", "aucc"), read_csv(default, "aucc")
+    for arm, seeds in curves(runs).items():
+        values = [area([(row[2], row[1]) for row in rows], horizon) / 60 for rows in seeds]
+        assert given[arm]["over minutes: AUCC"] == pytest.approx(statistics.mean(values), rel=1e-4)
+        assert given[arm]["over minutes: AUCC"] != before[arm]["over minutes: AUCC"]
+        assert given[arm]["over thousand updates: AUCC"] == before[arm]["over thousand updates: AUCC"]
+
+
 def test_sacrebleu_from_the_translations(study):
     runs, out = study
     table, bleu, words = read_csv(out, "results"), BLEU(), BLEU(tokenize="none", smooth_method="none", force=True)
