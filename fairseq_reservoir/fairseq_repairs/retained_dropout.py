@@ -35,14 +35,14 @@ def _matching(model: Any, given: Any) -> list[str]:
     """Return the names of the dropout modules, as fairseq compares them, that belong to the modules in ``given``.
 
     ``given`` is a list of names, or a text such as ``["TransformerEncoder"]``. A name may be the class of a module without dropout, because
-    fairseq's manual names ``TransformerModel``.
+    fairseq's manual names ``TransformerModel``. Dropout modules without a ``module_name`` are left out, because fairseq cannot retain them.
 
     Raises:
-        InputError: the model has no module of this name, or none of the modules has dropout.
+        InputError: the model has no module of this name, or none of the modules has named dropout.
     """
     names = re.findall(r"\w+", given) if isinstance(given, str) else list(given)
     owners = {
-        module: {child.module_name for child in module.children() if isinstance(child, FairseqDropout)}
+        module: {child.module_name for child in module.children() if isinstance(child, FairseqDropout)} - {None}
         for module in model.modules()
     }
     known = {name for module in owners for name in _names(module)}
@@ -51,9 +51,9 @@ def _matching(model: Any, given: Any) -> list[str]:
     found = {name for module, dropouts in owners.items() if wanted & _names(module) for name in dropouts}
     if wrong is not None or not found:
         choices = sorted({_shown(module) for module, dropouts in owners.items() if dropouts})
-        problem = f"the model has no module {wrong}" if wrong is not None else "these modules have no dropout"
+        problem = f"the model has no module {wrong}" if wrong is not None else "these modules have no named dropout"
         raise InputError(f"--retain-dropout-modules {given}: {problem}; choose from {', '.join(choices)}")
-    return sorted(found - {None})
+    return sorted(found)
 
 
 def _names(module: Any) -> set[str]:

@@ -3,6 +3,7 @@
 from argparse import Namespace
 
 import pytest
+import torch
 from fairseq import options
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import BaseFairseqModel
@@ -67,14 +68,34 @@ def test_plain_fairseq_does_not_find_its_own_layers(monkeypatch):
     [
         ("Layer", "--retain-dropout-modules Layer: the model has no module Layer; choose from FeedForward, MultiheadAttention, "
          "TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer"),
-        ("TransformerModel", "--retain-dropout-modules TransformerModel: these modules have no dropout; choose from FeedForward, "),
-        ("", "--retain-dropout-modules : these modules have no dropout; choose from "),
+        ("TransformerModel", "--retain-dropout-modules TransformerModel: these modules have no named dropout; choose from FeedForward, "),
+        ("", "--retain-dropout-modules : these modules have no named dropout; choose from "),
     ],
 )  # fmt: skip
 def test_other_names_are_refused(modules, said):
     with pytest.raises(InputError) as error:
         prepared(MODELS["rezero"](), modules)
     assert str(error.value).startswith(said)
+
+
+class Unnamed(torch.nn.Module):
+    """fairseq retains dropout by ``module_name``, which this module does not give."""
+
+    def __init__(self):
+        super().__init__()
+        self.dropout_module = FairseqDropout(0.1)
+
+
+def test_a_module_of_unnamed_dropout_is_not_a_choice():
+    model = build("LF", "L")
+    model.encoder.own = Unnamed()
+    with pytest.raises(InputError) as error:
+        prepared(model, "Unnamed")
+    assert str(error.value) == (
+        "--retain-dropout-modules Unnamed: these modules have no named dropout; choose from FeedForward, MultiheadAttention,"
+        " TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer"
+    )
+    assert prepared(model, "Unnamed,TransformerEncoderLayer") == {"encoder.layers.0"}
 
 
 def test_the_flag_needs_retain_dropout():
