@@ -83,6 +83,7 @@ def load_translator(path: str, data: str | None = None, **overrides: Any) -> "Ge
 
     from ..errors import InputError
     from ..files import check_file
+    from . import dictionaries
 
     _check_overrides(overrides)
     file = Path(path).absolute()
@@ -104,7 +105,7 @@ def load_translator(path: str, data: str | None = None, **overrides: Any) -> "Ge
         # fairseq raises a plain Exception if it cannot infer the languages from the names of the files.
         if type(error) is not Exception and not isinstance(error, FileNotFoundError):
             raise
-        raise InputError(f"data {folder}: does not contain the dictionaries of the model ({error})") from error
+        raise InputError(dictionaries.missing_in(f"data {folder}", error)) from error
     try:
         return hub_utils.GeneratorHubInterface(found["args"], found["task"], found["models"])
     except (MissingMandatoryValue, OSError) as error:  # in the constructor of the subword model

@@ -52,9 +52,12 @@ def task_of_config(config: Any, data: str | None, flag: str = "--data") -> Any:
         if not of_data or isinstance(error, OmegaConfBaseException):
             raise
         advice = "" if data else "; give the folder of the dictionaries with --data"
-        raise InputError(
-            f"{folder_of(config, data, flag)}: does not contain the dictionaries of the checkpoint ({_reason(error)}){advice}"
-        ) from error
+        raise InputError(missing_in(folder_of(config, data, flag), error) + advice) from error
+
+
+def missing_in(folder: str, error: Exception) -> str:
+    """Message for a folder without the model's dictionaries, from the error that fairseq raised. ``folder`` begins the message."""
+    return f"{folder}: does not contain the dictionaries of the model ({_reason(error)})"
 
 
 def _reason(error: Exception) -> str:

@@ -38,7 +38,7 @@ def test_errors_of_dictionaries(monkeypatch, error, is_said):
         task_of_config(config, "there")
     message = str(raised.value)
     assert message == (
-        f"--data there: does not contain the dictionaries of the checkpoint ({error})" if is_said else str(error)
+        f"--data there: does not contain the dictionaries of the model ({error})" if is_said else str(error)
     )
 
 
@@ -47,7 +47,7 @@ def test_a_folder_without_languages(tmp_path):
     with pytest.raises(InputError) as raised:
         task_of_config(config, str(tmp_path), flag="DATA")
     assert str(raised.value) == (
-        f"DATA {tmp_path}: does not contain the dictionaries of the checkpoint"
+        f"DATA {tmp_path}: does not contain the dictionaries of the model"
         " (no file such as train.en-de.en.idx, whose name shows the languages)"
     )
 
@@ -60,7 +60,7 @@ def test_a_folder_that_was_not_given_is_not_called_data(monkeypatch):
     with pytest.raises(InputError) as raised:
         task_of_config(config, None)
     assert str(raised.value) == (
-        "DATA runs/data (named in the checkpoint): does not contain the dictionaries of the checkpoint (dict.en.txt)"
+        "DATA runs/data (named in the checkpoint): does not contain the dictionaries of the model (dict.en.txt)"
         "; give the folder of the dictionaries with --data"
     )
 

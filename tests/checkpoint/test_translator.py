@@ -162,9 +162,17 @@ def test_files_without_text(of_numbers, tmp_path):
             load_translator(path)
 
 
-def test_a_folder_without_dictionaries(with_text, tmp_path):
-    with pytest.raises(InputError, match=f"data {tmp_path}: does not contain the dictionaries of the model"):
-        load_translator(with_text, tmp_path)
+def test_a_folder_without_dictionaries(of_numbers, tmp_path):
+    """The training did not name its languages, so fairseq infers them from the names of files."""
+    missing = f"data {tmp_path}: does not contain the dictionaries of the model"
+    for reason in (
+        "no file such as train.en-de.en.idx, whose name shows the languages",
+        f"{tmp_path}/dict.en.txt: no such file",
+    ):
+        with pytest.raises(InputError) as refused:
+            load_translator(of_numbers.path, tmp_path)
+        assert str(refused.value) == f"{missing} ({reason})"
+        (tmp_path / "train.en-de.en.idx").touch()
 
 
 def test_with_a_folder_of_data_sentences_are_pieces_as_before(with_text, of_numbers, translator, test_set):

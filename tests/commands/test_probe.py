@@ -94,7 +94,7 @@ def test_other_dictionaries(of_numbers, toy_data):
 
 def test_a_folder_without_dictionaries(of_numbers, tmp_path):
     """The command has no option --data, so the message names the positional argument."""
-    missing = f"DATA {tmp_path}: does not contain the dictionaries of the checkpoint ("
+    missing = f"DATA {tmp_path}: does not contain the dictionaries of the model ("
     assert f"{missing}no file such as train.en-de.en.idx, " in refused(of_numbers.path, tmp_path)
     (tmp_path / "train.en-de.en.idx").touch()
     assert refused(of_numbers.path, tmp_path).endswith(f"{missing}{tmp_path}/dict.en.txt: no such file)")
