@@ -87,3 +87,13 @@ def masked_batch(dictionary, shape):
         "src_lengths": batch["net_input"]["src_lengths"],
     }
     return {**batch, "net_input": net_input, "target": target}
+
+
+def language_model_batch(dictionary, shape):
+    """Batch in the format of fairseq's language_modeling, of the target sentences of ``random_batch``. Each token predicts the next."""
+    batch = random_batch(dictionary, shape)
+    net_input = {
+        "src_tokens": batch["net_input"]["prev_output_tokens"],
+        "src_lengths": batch["net_input"]["src_lengths"],
+    }
+    return {**batch, "net_input": net_input}

@@ -52,8 +52,7 @@ class Scoring:
         model.prepare_for_inference_(cfg)
         self.models = [model.to(shape.device)]
         self.scorer = SequenceScorer(task.target_dictionary)
-        batch = models.random_batch(task.target_dictionary, shape)
-        del batch["net_input"]["prev_output_tokens"]
+        batch = models.language_model_batch(task.target_dictionary, shape)
         self.batch = utils.apply_to_sample(lambda tensor: tensor.to(shape.device), batch)
 
     def step(self):

@@ -7,6 +7,11 @@ A step is fairseq's ``Trainer.train_step``: forward, loss, backward, clipping, o
   python benchmarks/step_time.py --pairs 10 --length 40 --arm "three: --arch transformer --encoder-layers 3" --arm ...
   python benchmarks/step_time.py --length 512 --arm "bert: --arch reservoir_roberta_study" --arm "fnet: --arch reservoir_roberta_study
       --reservoir-encoder MMMM"
+  python benchmarks/step_time.py --length 512 --arm "plain: --arch transformer_lm --decoder-normalize-before"
+      --arm "T: --arch reservoir_transformer_lm --reservoir-decoder LLTLTL"
+
+fairseq's transformer_lm keeps an input and an output width of 512. For another --decoder-embed-dim, give it the same --decoder-input-dim
+and --decoder-output-dim.
 
 Three untimed steps come first: two measure peak memory (see ``memory``), and one counts the FLOPs of matrix products, forward and
 backward, with attention on the math backend.
@@ -62,7 +67,9 @@ class Arm:
         if prepare:
             prepare(model)
         self.trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
-        make_batch = models.masked_batch if cfg.criterion._name == "masked_lm" else models.random_batch
+        make_batch = models.language_model_batch if models.is_language_model(flags) else models.random_batch
+        if cfg.criterion._name == "masked_lm":
+            make_batch = models.masked_batch
         self.batch = make_batch(task.source_dictionary, shape)
         self.clock = pairs.clock_of(shape)
         parameters = list(self.trainer.model.parameters())
@@ -119,7 +126,8 @@ def add_arguments(parser):
 
 def facts_of(given, flags_of_arms):
     """Facts of machine and batch, and a sentence about them for below the table."""
-    sides = "" if all("roberta" in flags for flags in flags_of_arms) else " on either side"
+    one_side = all("roberta" in flags or models.is_language_model(flags) for flags in flags_of_arms)
+    sides = "" if one_side else " on either side"
     batch = f"{models.sentences_of(given)} sentences of {given.length} tokens{sides}"
     facts = pairs.surroundings(given.device, given.pairs) | {
         "batch": batch,

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fairseq.models.transformer_lm import TransformerLanguageModel
 
 from benchmarks import step_time
 
@@ -27,6 +28,27 @@ def test_wrong_arguments_are_named(arguments, message, capsys):
     with pytest.raises(SystemExit, match="2"):
         step_time.read_arguments(arguments)
     assert message in capsys.readouterr().err
+
+
+LM_SIZES = "--decoder-embed-dim 8 --decoder-ffn-embed-dim 12 --decoder-attention-heads 2"
+WIDTHS = "--decoder-input-dim 8 --decoder-output-dim 8 --decoder-normalize-before"
+LM_ARMS = (
+    ("plain", f"--arch transformer_lm {LM_SIZES} {WIDTHS} --decoder-layers 2"),
+    ("T", f"--arch reservoir_transformer_lm {LM_SIZES} --reservoir-decoder LT"),
+)
+
+
+def test_a_language_model_predicts_the_next_token():
+    given = step_time.read_arguments("--max-tokens 20 --length 5 --words 20".split())
+    plain, reservoir = (step_time.Arm(*arm, given) for arm in LM_ARMS)
+    assert type(plain.trainer.model) is TransformerLanguageModel
+    assert plain.facts["parameters"] == reservoir.facts["parameters"]
+    for arm in (plain, reservoir):
+        assert set(arm.batch["net_input"]) == {"src_tokens", "src_lengths"}
+        assert arm.batch["net_input"]["src_tokens"][:, 1:].equal(arm.batch["target"][:, :-1])
+        assert 0 < arm.trainer.train_step([arm.batch])["loss"] < 20
+    flags = [flags for _, flags in LM_ARMS]
+    assert step_time.facts_of(given, flags)[0]["batch"] == "4 sentences of 5 tokens"
 
 
 @pytest.mark.slow
