@@ -36,21 +36,25 @@ def build(flags, shape):
     """Build configuration, task and model from ``flags``.
 
     Args:
-        flags: flags of fairseq-train, which override ``COMMON``. A RoBERTa trains as a masked language model, with ``MASKED``, and an
-            architecture whose name has ``_lm`` as a language model, with ``LANGUAGE_MODEL``.
+        flags: flags of fairseq-train, which override those of ``common_of``.
         shape: options of the command line: words, length, max_tokens, seed, device.
     """
-    lengths, common = f"--src-len {shape.length} --tgt-len {shape.length}", COMMON
-    if "roberta" in flags:
-        lengths, common = f"--tokens-per-sample {shape.length}", MASKED
-    elif is_language_model(flags):
-        lengths, common = f"--tokens-per-sample {shape.length}", LANGUAGE_MODEL
+    common, lengths = common_of(flags), f"--tokens-per-sample {shape.length}"
+    if common == COMMON:
+        lengths = f"--src-len {shape.length} --tgt-len {shape.length}"
     sizes = f"--dict-size {shape.words} {lengths} --max-tokens {shape.max_tokens}"
     words = shlex.split(f"{common} {sizes} --seed {shape.seed} {'--cpu' if shape.device == 'cpu' else ''} {flags}")
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
     utils.set_torch_seed(cfg.common.seed)
     task = tasks.setup_task(cfg.task)
     return cfg, task, task.build_model(cfg.model)
+
+
+def common_of(flags):
+    """Return the flags that precede an arm's own: a RoBERTa trains as a masked language model, ``*_lm`` as a language model."""
+    if "roberta" in flags:
+        return MASKED
+    return LANGUAGE_MODEL if is_language_model(flags) else COMMON
 
 
 def is_language_model(flags):

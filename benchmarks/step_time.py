@@ -56,7 +56,7 @@ class Arm:
 
     Args:
         name: name in the table.
-        flags: flags of fairseq-train, which override ``models.COMMON``.
+        flags: flags of fairseq-train, which override ``models.common_of(flags)``.
         shape: options of the command line: words, length, max_tokens, seed, device.
         prepare: optional function that changes the model before its trainer is created.
     """
@@ -126,13 +126,13 @@ def add_arguments(parser):
 
 def facts_of(given, flags_of_arms):
     """Facts of machine and batch, and a sentence about them for below the table."""
-    one_side = all("roberta" in flags or models.is_language_model(flags) for flags in flags_of_arms)
-    sides = "" if one_side else " on either side"
+    common = {models.common_of(flags) for flags in flags_of_arms}
+    sides = " on either side" if models.COMMON in common else ""
     batch = f"{models.sentences_of(given)} sentences of {given.length} tokens{sides}"
     facts = pairs.surroundings(given.device, given.pairs) | {
         "batch": batch,
         "words": given.words,
-        "common_flags": models.COMMON,
+        "common_flags": " or ".join(sorted(common)),
     }
     return (
         facts,

@@ -51,6 +51,8 @@ def _matching(model: Any, given: Any) -> list[str]:
     found = {name for module, dropouts in owners.items() if wanted & _names(module) for name in dropouts}
     if wrong is not None or not found:
         choices = sorted({_shown(module) for module, dropouts in owners.items() if dropouts})
+        if not choices:
+            raise InputError(f"--retain-dropout-modules {given}: the model has no named dropout")
         problem = f"the model has no module {wrong}" if wrong is not None else "these modules have no named dropout"
         raise InputError(f"--retain-dropout-modules {given}: {problem}; choose from {', '.join(choices)}")
     return sorted(found)

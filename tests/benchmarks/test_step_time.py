@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fairseq.models.transformer_lm import TransformerLanguageModel
 
-from benchmarks import step_time
+from benchmarks import models, step_time
 
 SCRIPT = Path(step_time.__file__)
 
@@ -48,7 +48,8 @@ def test_a_language_model_predicts_the_next_token():
         assert arm.batch["net_input"]["src_tokens"][:, 1:].equal(arm.batch["target"][:, :-1])
         assert 0 < arm.trainer.train_step([arm.batch])["loss"] < 20
     flags = [flags for _, flags in LM_ARMS]
-    assert step_time.facts_of(given, flags)[0]["batch"] == "4 sentences of 5 tokens"
+    facts, _ = step_time.facts_of(given, flags)
+    assert facts["batch"] == "4 sentences of 5 tokens" and facts["common_flags"] == models.LANGUAGE_MODEL
 
 
 @pytest.mark.slow

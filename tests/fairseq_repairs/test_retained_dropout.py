@@ -11,6 +11,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from omegaconf import OmegaConf
 
 from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.fairseq_repairs import retained_dropout
 from fairseq_reservoir.options import generation_rules
 from tests.support.building import build, build_lm, build_supermask
 
@@ -96,6 +97,11 @@ def test_a_module_of_unnamed_dropout_is_not_a_choice():
         " TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer"
     )
     assert prepared(model, "Unnamed,TransformerEncoderLayer") == {"encoder.layers.0"}
+
+
+def test_a_model_of_unnamed_dropout():
+    with pytest.raises(InputError, match="^--retain-dropout-modules Unnamed: the model has no named dropout$"):
+        retained_dropout._matching(Unnamed(), "Unnamed")
 
 
 def test_the_flag_needs_retain_dropout():
