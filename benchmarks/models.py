@@ -101,3 +101,7 @@ def language_model_batch(dictionary, shape):
         "src_lengths": batch["net_input"]["src_lengths"],
     }
     return {**batch, "net_input": net_input}
+
+
+# By the flags of ``common_of``.
+BATCHES = {COMMON: random_batch, MASKED: masked_batch, LANGUAGE_MODEL: language_model_batch}

@@ -67,10 +67,7 @@ class Arm:
         if prepare:
             prepare(model)
         self.trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
-        make_batch = models.language_model_batch if models.is_language_model(flags) else models.random_batch
-        if cfg.criterion._name == "masked_lm":
-            make_batch = models.masked_batch
-        self.batch = make_batch(task.source_dictionary, shape)
+        self.batch = models.BATCHES[models.common_of(flags)](task.source_dictionary, shape)
         self.clock = pairs.clock_of(shape)
         parameters = list(self.trainer.model.parameters())
         trained = sum(p.numel() for p in parameters if p.requires_grad)
