@@ -56,7 +56,14 @@ def open_page(browser, address, width):
     screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     choose_scheme(browser, "light")
+    browser.get("about:blank")  # the next line opens a new document, even where this page was shown before
     browser.get(address)
+    # The driver can return while the page is still being read, when the machine is busy.
+    webdriver.support.ui.WebDriverWait(browser, 60).until(has_ended_loading)
+
+
+def has_ended_loading(browser):
+    return browser.execute_script("return document.readyState === 'complete' && location.protocol === 'file:'")
 
 
 def choose_scheme(browser, scheme):
