@@ -180,6 +180,24 @@ def test_an_export_with_its_own_subword_model(of_numbers, with_text):
     assert api.load(with_text, of_numbers.data, **pieces).translate("one hundred and two") == expected
 
 
+def test_options_of_generation(of_numbers, with_text):
+    """An export and a checkpoint use the same options. An option of ``translate`` replaces the same option of ``load``."""
+    pieces = {"bpe": "sentencepiece", "sentencepiece_model": str(of_numbers.pieces)}
+    line, short = "one hundred and two", {"max_len_b": 1}
+    plain = api.load(with_text)
+    expected = plain.translate(line, **short)
+    assert expected != plain.translate(line)
+    translator = api.load(with_text, **short)
+    assert translator.translate(line) == expected
+    assert api.load(of_numbers.path, **short, **pieces).translate(line) == expected
+    assert translator.translate(line, max_len_b=200) == plain.translate(line)
+    with pytest.raises(InputError, match="^lenpen a: "):
+        api.load(with_text, lenpen="a")
+    for path in (with_text, of_numbers.path):
+        with pytest.raises(InputError, match="^load: 'beam': give it to translate or hypotheses"):
+            api.load(path, beam=3)
+
+
 @pytest.mark.parametrize(
     "overrides, message",
     [

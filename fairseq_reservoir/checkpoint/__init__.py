@@ -27,8 +27,9 @@ def load(
     Args:
         path: path of an export (``*.safetensors``) or a checkpoint.
         data: folder with the dictionaries. For a checkpoint, the default is the folder of its training data.
-        overrides: values of fairseq's options by name. ``bpe``, ``tokenizer`` and their options are refused for an export with its own
-            subword model, unless ``data`` is given. With ``data``, fairseq uses them and ignores the subword model in the export.
+        overrides: values of fairseq's options by name, such as ``lenpen``. ``beam`` is an argument of ``translate`` instead. ``bpe``,
+            ``tokenizer`` and their options are refused for an export with its own subword model, unless ``data`` is given. With ``data``,
+            fairseq uses them and ignores the subword model in the export.
 
     Returns:
         fairseq's ``GeneratorHubInterface``. ``translate`` takes a sentence or a list of sentences, and ``models[0]`` is the model.
@@ -114,13 +115,16 @@ def load_translator(path: str, data: str | None = None, **overrides: Any) -> "Ge
 
 
 def _check_overrides(overrides: dict[str, Any]) -> None:
-    """Refuse a keyword that is no option of fairseq, and an unknown ``bpe`` or ``tokenizer``."""
+    """Refuse a keyword that is no option of fairseq or would be ignored, and an unknown ``bpe`` or ``tokenizer``."""
     from fairseq.registry import REGISTRIES
 
     from ..errors import InputError
     from .model_path_checks import refuse_unknown_options
 
     refuse_unknown_options("load", overrides, "not an option of fairseq")
+    for name in ("beam", "nbest"):  # fairseq's interface has its own default of beam, and returns all hypotheses
+        if name in overrides:
+            raise InputError(f"load: {name!r}: give it to translate or hypotheses, as in translate(text, beam=3)")
     for choice in ("bpe", "tokenizer"):
         name, known = overrides.get(choice), REGISTRIES[choice]["registry"]
         if name is not None and name not in known:

@@ -26,6 +26,7 @@ from . import damage, dictionaries, export_file
 from .text_of_export import text_of_export
 
 _PIECES = ("bpe", "tokenizer")  # fairseq's options that choose a subword model and a tokenizer
+_GENERATION = {field.name for field in fields(GenerationConfig)}
 
 
 class Translator(GeneratorHubInterface):
@@ -34,14 +35,16 @@ class Translator(GeneratorHubInterface):
     Args:
         path: path of the export.
         text: the tokenizer, subword model and dictionaries that the export contains.
-        overrides: options of the model's configuration by name.
+        overrides: options of the model's configuration by name. Options of generation are the defaults of ``translate``.
 
     Raises:
-        InputError: the file is not usable, or its dictionaries do not fit the model.
+        InputError: the file is not usable, or its dictionaries do not fit the model, or an option of generation is out of range.
     """
 
     def __init__(self, path: str, text: TextParts, **overrides: Any) -> None:
         pieces = Pieces(text, path)
+        options = {name: value for name, value in overrides.items() if name in _GENERATION}
+        generation = _generation(options, BEAM, nbest=1)
         with damage.reading(path):
             body = export_file.read_body(path)
             task = task_of_text(body, text)
@@ -49,9 +52,10 @@ class Translator(GeneratorHubInterface):
             models, found = checkpoint_utils.load_model_ensemble([path], arg_overrides=overrides, task=task)
             with open_dict(found):
                 found.tokenizer = found.bpe = None  # self.pieces replaces both
-                found.generation = OmegaConf.structured(GenerationConfig())
+                found.generation = generation
             super().__init__(found, task, models)
         self.pieces = pieces
+        self._options = options
 
     def encode(self, sentence: str) -> torch.Tensor:
         """Return a sentence's token ids in the source dictionary, with the end of sentence."""
@@ -97,7 +101,7 @@ class Translator(GeneratorHubInterface):
             batch_size: lines or parts per batch. Lines and parts are sorted by length before they are batched.
             split_above: maximum number of source tokens in a part. fairseq ends a translation after ``max_len_b`` tokens, by default 200.
             after_batch: called after each batch with the number of lines that this batch completed.
-            generation: values of fairseq's generation options by name, such as ``lenpen``.
+            generation: values of fairseq's generation options by name, such as ``lenpen``. They replace those given to ``load``.
 
         Raises:
             InputError: an option does not exist or is out of range.
@@ -105,6 +109,7 @@ class Translator(GeneratorHubInterface):
         check_numbers({"beam": beam, "nbest": nbest, "batch_size": batch_size, "split_above": split_above})
         if nbest > beam:
             raise InputError(f"nbest {nbest}: must be at most beam ({beam})")
+        generation = {**self._options, **generation}
         with _in_range(generation):
             generator = self.task.build_generator(self.models, _generation(generation, beam, nbest))
         most = min(split_above, self.longest_source())
@@ -176,8 +181,7 @@ def check_numbers(numbers: dict[str, Any]) -> None:
 
 
 def _generation(options: dict[str, Any], beam: int, nbest: int) -> Any:
-    known = {field.name for field in fields(GenerationConfig)}
-    if unknown := sorted(options.keys() - known):
+    if unknown := sorted(options.keys() - _GENERATION):
         raise InputError(
             f"{unknown[0]}: fairseq's generation has no option of this name; examples of options are lenpen and max_len_b"
         )
