@@ -59,6 +59,14 @@ def _check_interactive(flags: Namespace) -> None:
     at_once = max(flags.buffer_size, 1)
     if flags.batch_size is not None and flags.batch_size > at_once:
         raise InputError(f"--batch-size {flags.batch_size}: must be at most --buffer-size ({at_once})")
+    for flag, given in (
+        ("--score-reference", flags.score_reference),
+        (f"--prefix-size {flags.prefix_size}", flags.prefix_size),
+    ):
+        if given:
+            raise InputError(f"{flag}: needs references, so it works only in fairseq-generate; remove the flag")
+    if flags.print_alignment == "soft":
+        raise InputError("--print-alignment soft: works only in fairseq-generate; remove soft")
 
 
 def reads_a_model() -> bool:

@@ -55,9 +55,13 @@ def call_in_a_session(original, cfg, main, **kwargs):
 
 def _buffered_read(original, *args):
     session = current_session() or Session()
-    for lines in original(*args):
-        yield lines
-        session.first += len(lines)
+    try:
+        for lines in original(*args):
+            yield lines
+            session.first += len(lines)
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise InputError(f"--input {args[0]}: is not UTF-8 (byte 0x{byte:02x}); convert the text to UTF-8") from error
     if session.left_out:
         count = len(session.left_out)
         lines = "1 line is" if count == 1 else f"{count:,} lines are"

@@ -104,7 +104,7 @@ def _replaced(tokens, words, alignment, align_dict, dictionary, ignored):
 
     If ``align_dict`` has a translation of the source word, this translation is used instead.
     """
-    source_of = _sources(alignment)
+    source_of = _sources(alignment, len(words))
     ignored |= {dictionary.bos(), dictionary.eos(), dictionary.pad()}
     place, found = 0, []
     for token in tokens:
@@ -117,11 +117,13 @@ def _replaced(tokens, words, alignment, align_dict, dictionary, ignored):
     return found
 
 
-def _sources(alignment):
+def _sources(alignment, words):
     """Map the positions of target tokens to the positions of their source tokens.
 
-    ``alignment`` is a list of pairs (source, target), or a list with a row of attention weights for each target token.
+    ``alignment`` is a list of pairs (source, target), or a list with a row of attention weights for each target token. Each row begins with
+    the weights of the ``words`` source words. The weight of the end of the sentence follows.
     """
     if alignment and not isinstance(alignment[0], tuple):
-        return {place: max(range(len(row)), key=lambda i: float(row[i])) for place, row in enumerate(alignment)}
+        of_words = [list(map(float, row[:words])) for row in alignment]
+        return {place: weights.index(max(weights)) for place, weights in enumerate(of_words) if weights}
     return {target: source for source, target in alignment}

@@ -92,6 +92,17 @@ def test_sharded_and_remote_models_are_left_to_fairseq(monkeypatch, path):
         ("generate", "--sampling", "--sampling: fairseq prints all samples, so --nbest (1) must equal --beam (5)"),
         ("interactive", "--input=nofile", "--input nofile: no such file"),
         ("interactive", "--batch-size=3 --buffer-size=2", "--batch-size 3: must be at most --buffer-size (2)"),
+        ("interactive", "--prefix-size=1", "--prefix-size 1: needs references, so it works only in fairseq-generate"),
+        (
+            "interactive",
+            "--score-reference",
+            "--score-reference: needs references, so it works only in fairseq-generate",
+        ),
+        (
+            "interactive",
+            "--print-alignment=soft",
+            "--print-alignment soft: works only in fairseq-generate; remove soft",
+        ),
         ("generate", "--model-overrides=3", "--model-overrides '3': must be a Python dictionary"),
         ("eval-lm", "--context-window=-1", "--context-window -1: must be at least 0"),
         (

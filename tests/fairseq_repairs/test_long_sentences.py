@@ -82,3 +82,8 @@ def test_interactive_translates_the_other_lines(toy_data, model, run_fairseq, tm
         assert f"line {number} is not translated, because it has {tokens}" in caplog.text
     run_fairseq("interactive", toy_data, *flags, SKIP)
     assert capsys.readouterr().out.count("\nH-") == 4
+    (tmp_path / "input").write_bytes("a b\nä\n".encode("latin-1"))
+    with pytest.raises(
+        InputError, match=f"^--input {tmp_path}/input: is not UTF-8 \\(byte 0xe4\\); convert the text to UTF-8$"
+    ):
+        run_fairseq("interactive", toy_data, *flags)

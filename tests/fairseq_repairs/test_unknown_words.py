@@ -54,6 +54,9 @@ def test_pieces_are_replaced_before_they_are_joined():
 def test_soft_alignments():
     """--print-alignment soft gives attention weights as strings, for each target token and the end of the sentence."""
     assert replaced("ein y", [["0.9", "0.1"], ["0.2", "0.8"], ["0.5", "0.5"]], source="a b") == "ein b"
+    # The last weight of a row belongs to the end of the source sentence, which has no word.
+    rows = [["0.9", "0.1", "0.0"], ["0.1", "0.3", "0.6"], ["0.2", "0.2", "0.6"]]
+    assert replaced("ein y", rows, source="a b") == "ein b"
 
 
 def test_a_token_without_an_alignment_stays_unknown():
