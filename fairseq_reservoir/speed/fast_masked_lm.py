@@ -55,20 +55,24 @@ class PlacesLmHead(MixedIn):
         return super().forward(features, masked_tokens, **kwargs)
 
 
+def is_usual_roberta(model: nn.Module) -> bool:
+    """Whether a model computes the same function as fairseq's RoBERTa. Subclasses may compute another function."""
+    encoder: Any = getattr(model, "encoder", None)
+    return (
+        isinstance(model, RobertaModel)
+        and type(model).forward is RobertaModel.forward
+        and type(encoder).output_layer is RobertaEncoder.output_layer
+        and type(encoder.lm_head).forward in (RobertaLMHead.forward, PlacesLmHead.forward)
+    )
+
+
 def use_fast_masked_lm(model: nn.Module, criterion: FairseqCriterion) -> FairseqCriterion:
     """Let a RoBERTa model find masked tokens without waiting for the device, and return a criterion for this model.
 
     If the model or the criterion is not supported, return ``criterion`` and change nothing.
     """
-    encoder: Any = getattr(model, "encoder", None)
-    usual = (
-        isinstance(model, RobertaModel)
-        and type(model).forward is RobertaModel.forward
-        and type(encoder).output_layer is RobertaEncoder.output_layer
-        and type(encoder.lm_head).forward in (RobertaLMHead.forward, PlacesLmHead.forward)
-        and type(criterion).forward is MaskedLmLoss.forward
-    )
-    if not usual:
+    if not is_usual_roberta(model) or type(criterion).forward is not MaskedLmLoss.forward:
         return criterion
+    encoder: Any = model.encoder
     encoder.lm_head = with_mix_in(PlacesLmHead, encoder.lm_head)
     return with_mix_in(FastMaskedLm, criterion)

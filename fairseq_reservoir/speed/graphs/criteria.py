@@ -9,14 +9,16 @@ from fairseq.criterions.masked_lm import MaskedLmLoss
 from torch import Tensor
 
 from ..fast_loss import reads_only_logits
-from ..fast_masked_lm import FastMaskedLm
+from ..fast_masked_lm import FastMaskedLm, is_usual_roberta
 from .padding import MASKED
 
 _MASKED = MaskedLmLoss.forward, FastMaskedLm.forward
 
 
-def unsupported_reason(criterion: FairseqCriterion) -> str | None:
-    """Return why the loss of a criterion cannot be recorded; None if it can."""
+def unsupported_reason(criterion: FairseqCriterion, model: Any) -> str | None:
+    """Return why the loss of a criterion and a model cannot be recorded; None if it can."""
+    if is_masked(criterion) and not is_usual_roberta(model):
+        return f"{type(model).__name__} is not a RoBERTa"
     if type(criterion).forward not in _MASKED and not reads_only_logits(type(criterion)):
         return f"{type(criterion).__name__} is not one of fairseq's cross entropies"
     return (

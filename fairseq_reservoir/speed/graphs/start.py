@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.models import fconv, fconv_self_att
 from fairseq.modules import LayerDropModuleList
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.utils import eval_bool
@@ -26,6 +27,8 @@ from .steps import GraphedSteps
 logger = logging.getLogger(__name__)
 
 _BACKENDS = ("legacy_ddp", "no_c10d")
+# Encoders that copy values from the GPU in every forward pass, which ``known_padding`` does not prevent.
+_WAITING = fconv.FConvEncoder, fconv_self_att.FConvEncoder
 
 
 def start(trainer: Any, masks: Sequence[Any]) -> GraphedSteps | None:
@@ -86,13 +89,15 @@ def unsupported_reason(trainer: Any) -> str | None:
             return f"it does not work with {flag}"
     if type(task).train_step is not FairseqTask.train_step:
         return f"the task {type(task).__name__} has its own training step"
-    return criteria.unsupported_reason(trainer.get_criterion()) or _reason_of_layers(model)
+    return criteria.unsupported_reason(trainer.get_criterion(), model) or _reason_of_layers(model)
 
 
 def _reason_of_layers(model):
     for module in model.modules():
         if isinstance(module, LayerDropModuleList) and module.p > 0:
             return "LayerDrop runs different layers in every update"
+        if isinstance(module, _WAITING):
+            return f"{type(module).__name__} copies values from the GPU to the CPU"
         if isinstance(module, Sublayer) and not type(module).__module__.startswith("fairseq_reservoir."):
             return f"{type(module).__name__} is a user-defined layer, which may copy values from the GPU to the CPU"
     return None

@@ -30,6 +30,24 @@ def test_reasons(toy_data, flags):
     assert start.unsupported_reason(run.trainer) == REASONS[flags]
 
 
+_OTHER_SIZES = "--encoder-embed-dim 8 --max-update 1 --disable-validation --no-save --cuda-graphs"
+_CONVOLUTIONS = (
+    f"{_OTHER_SIZES} --freeze encoder --decoder-embed-dim 8 --encoder-layers [(8,3)] --decoder-layers [(8,3)]"
+)
+OTHER_MODELS = {
+    f"--arch frozen_fconv {_CONVOLUTIONS}": "FConvEncoder copies values from the GPU to the CPU",
+    f"--arch frozen_fconv_self_att {_CONVOLUTIONS}": "FConvEncoder copies values from the GPU to the CPU",
+    f"--arch frozen_masked_lm --task masked_lm --criterion masked_lm --tokens-per-sample 16 {_OTHER_SIZES} --freeze att --encoder-layers 1 "
+    "--encoder-ffn-embed-dim 8 --encoder-attention-heads 2": "FrozenMaskedLMModel is not a RoBERTa",
+}
+
+
+@pytest.mark.parametrize("flags", OTHER_MODELS)
+def test_models_of_fairseq_that_cannot_be_recorded(toy_data, flags):
+    run = train(toy_data, *flags.split(), begin=RUN)
+    assert start.unsupported_reason(run.trainer) == OTHER_MODELS[flags]
+
+
 def test_a_training_on_a_cpu_says_so_in_one_line(toy_data, caplog):
     caplog.set_level(logging.INFO)
     run = train(toy_data, *LAYERS)
@@ -86,7 +104,7 @@ def test_a_criterion_of_your_own_may_read_values():
             return super().compute_loss(*given)
 
     reason = "Mine is not one of fairseq's cross entropies"
-    assert criteria.unsupported_reason(Mine.__new__(Mine)) == reason
+    assert criteria.unsupported_reason(Mine.__new__(Mine), None) == reason
 
 
 def test_batches_of_another_iterator_are_not_padded(toy_data, caplog):
