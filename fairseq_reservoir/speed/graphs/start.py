@@ -70,6 +70,7 @@ def unsupported_reason(trainer: Any) -> str | None:
         "--amp": cfg.common.amp,
         f"--ddp-backend {parallel.ddp_backend}; give --ddp-backend legacy_ddp": several
         and parallel.ddp_backend not in _BACKENDS,
+        "--heartbeat-timeout, because replays do not count as progress": several and parallel.heartbeat_timeout > 0,
         "--use-bmuf": cfg.optimization.use_bmuf,
         "--pipeline-model-parallel": parallel.pipeline_model_parallel,
         "--checkpoint-activations": flags.checkpoint_activations or flags.offload_activations,

@@ -48,6 +48,18 @@ def test_models_of_fairseq_that_cannot_be_recorded(toy_data, flags):
     assert start.unsupported_reason(run.trainer) == OTHER_MODELS[flags]
 
 
+def test_a_watchdog_sees_no_replays(toy_data):
+    """With --heartbeat-timeout, fairseq's wrapper of several ranks ends a training whose forward pass is not called."""
+    trainer = train(toy_data, *LAYERS).trainer
+    parallel = trainer.cfg.distributed_training
+    parallel.heartbeat_timeout = 60
+    assert start.unsupported_reason(trainer) is None  # a single rank has no wrapper
+    parallel.distributed_world_size, parallel.ddp_backend = 2, "legacy_ddp"
+    assert start.unsupported_reason(trainer) == (
+        "it does not work with --heartbeat-timeout, because replays do not count as progress"
+    )
+
+
 def test_a_training_on_a_cpu_says_so_in_one_line(toy_data, caplog):
     caplog.set_level(logging.INFO)
     run = train(toy_data, *LAYERS)
