@@ -221,6 +221,12 @@ class ReservoirTrainer(Trainer):
         on_device = self.host_values.norm if self.host_values else None
         super()._check_grad_norms(grad_norm if on_device is None else on_device)
 
+    def _log_oom(self, exc):
+        """Log too little memory. fairseq then skips the training batch, or repeats the validation step, with the memory of the graphs."""
+        super()._log_oom(exc)
+        if self.graphs:
+            self.graphs.drop_recordings()
+
     def set_num_updates(self, num_updates):
         """Set the number of updates, apply the freeze schedule, adapt the cached prefix to it, and fit the estimators of ``--backskip``."""
         super().set_num_updates(num_updates)

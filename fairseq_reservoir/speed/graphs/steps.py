@@ -128,15 +128,7 @@ class GraphedSteps:
     def _first(self, shape: Shape, sample: Any, model: Any, criterion: Any) -> dict[str, Tensor]:
         """Run an ordinary step. The first ordinary step of a training also finds the parameters that get a gradient."""
         mark(sample, always=True)
-        try:
-            (names, values), self.needed[shape] = self.recorder.measured(
-                lambda: self._compute(sample, model, criterion)
-            )
-        except torch.cuda.OutOfMemoryError:
-            # fairseq skips the batch. The memory of the recordings is freed for the next batch.
-            self.recordings.clear()
-            self.recorder.forget()
-            raise
+        (names, values), self.needed[shape] = self.recorder.measured(lambda: self._compute(sample, model, criterion))
         if self.gradients is None:
             self.gradients = Gradients([p for p in model.parameters() if p.requires_grad])
         self.kinds["ordinary"] += 1
@@ -208,12 +200,16 @@ class GraphedSteps:
             f"{after / max(1, before):.3f} times as many tokens as without padding, {self.recorder.mib()} MiB reserved"
         )
 
-    def forget(self) -> None:
-        """Drop all recordings and the memory of the gradients."""
+    def drop_recordings(self) -> None:
+        """Drop all recordings and their memory. The next step of each shape is recorded again."""
         self.recordings.clear()
+        self.recorder.forget()
+
+    def forget(self) -> None:
+        """Drop all recordings, the memory of the gradients, and the memory that each shape needs."""
+        self.drop_recordings()
         self.needed.clear()
         self.gradients = None
-        self.recorder.forget()
 
     def _set_scale(self, optimizer: Any) -> None:
         """Copy the loss scale of ``--fp16`` to the device, because recordings read it there."""

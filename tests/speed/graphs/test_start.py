@@ -3,6 +3,7 @@
 import logging
 
 import pytest
+import torch
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 
 from fairseq_reservoir.speed.graphs import criteria, start
@@ -108,6 +109,27 @@ def test_a_masked_language_model_up_to_rounding(toy_data):
         graphed = train(toy_data, *flags, "--cuda-graphs", "--cuda-graph-buckets", 2, begin=RUN)
     assert graphed.trainer.graphs.kinds["replayed"] > 5
     assert graphed.losses == pytest.approx(usual.losses, rel=1e-4)
+
+
+def test_too_little_memory_for_a_validation_drops_the_recordings(toy_data, monkeypatch):
+    """fairseq repeats a validation step once. It fits only into the memory of the recordings."""
+    with recording("cpu"):
+        flags = [*SMALL, *"--encoder-layers 1 --max-update 4 --cuda-graphs --cuda-graph-buckets 1".split()]
+        trainer = train(toy_data, *flags).trainer
+    assert len(trainer.graphs.recordings) == 1
+    usual, kept = trainer.task.valid_step, []
+
+    def valid_step(*given):
+        kept.append(len(trainer.graphs.recordings))
+        if kept[-1]:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return usual(*given)
+
+    monkeypatch.setattr(trainer.task, "valid_step", valid_step, raising=False)
+    trainer.task.load_dataset("valid")
+    batches = trainer.get_valid_iterator("valid").next_epoch_itr(shuffle=False)
+    assert trainer.valid_step(next(batches))["loss"] > 0
+    assert kept == [1, 0]
 
 
 def test_a_criterion_of_your_own_may_read_values():

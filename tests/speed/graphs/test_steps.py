@@ -156,7 +156,7 @@ def test_a_pool_without_recordings_is_forgotten():
     assert memory.calls == [9, "forget", 9] and not training.steps.recordings
 
 
-def test_a_first_step_without_memory_drops_the_recordings():
+def test_a_training_goes_on_after_a_first_step_without_memory():
     memory = Memory(room=5)
     training = Training(memory)
     for _ in range(2):
@@ -164,6 +164,9 @@ def test_a_first_step_without_memory_drops_the_recordings():
     memory.needed, memory.calls = None, []
     with pytest.raises(torch.cuda.OutOfMemoryError):
         training.update(batch([3, 3, 3]))
+    training.steps.drop_recordings()  # by the trainer
     assert memory.calls == ["forget"] and not training.steps.recordings
     memory.needed = 1
     assert training.update(batch([3, 3, 3])) == [0, 0, 0, 3, 0, 0]
+    assert training.update(batch([3, 3])) == [0, 0, 0, 2, 0, 0]
+    assert len(training.steps.recordings) == 1
