@@ -122,9 +122,9 @@ def _check_overrides(overrides: dict[str, Any]) -> None:
     from .model_path_checks import refuse_unknown_options
 
     refuse_unknown_options("load", overrides, "not an option of fairseq")
-    for name in ("beam", "nbest"):  # fairseq's interface has its own default of beam, and returns all hypotheses
-        if name in overrides:
-            raise InputError(f"load: {name!r}: give it to translate or hypotheses, as in translate(text, beam=3)")
+    for argument in ("beam", "nbest"):  # fairseq's interface has its own default of beam, and returns all hypotheses
+        if argument in overrides:
+            raise InputError(f"load: {argument!r}: give it to translate or hypotheses, as in translate(text, beam=3)")
     for choice in ("bpe", "tokenizer"):
         name, known = overrides.get(choice), REGISTRIES[choice]["registry"]
         if name is not None and name not in known:
